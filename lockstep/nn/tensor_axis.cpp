@@ -28,12 +28,21 @@ double TensorAxis::sum(double mine) {
 
 bool TensorAxis::any(bool mine) { return sum(mine ? 1.0 : 0.0) > 0; }
 
-void TensorAxis::gather(Ops& ops, const Tensor& all) {
-  const Tensor mine = all.row(rank());
+void TensorAxis::gather(Ops& ops, const Tensor& all) { gather_rows(ops, all.row(rank()), all); }
+
+void TensorAxis::gather_rows(Ops& ops, const Tensor& mine, const Tensor& all) {
   ops.synchronize();
   timed([&] {
     group_.all_gather(ConstData(mine.data(), mine.elements(), mine.dtype()),
                       Data(all.data(), all.elements(), all.dtype()));
+  });
+}
+
+void TensorAxis::scatter_sum(Ops& ops, const Tensor& all, const Tensor& mine) {
+  ops.synchronize();
+  timed([&] {
+    group_.reduce_scatter(ConstData(all.data(), all.elements(), all.dtype()),
+                          Data(mine.data(), mine.elements(), mine.dtype()));
   });
 }
 

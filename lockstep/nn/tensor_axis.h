@@ -4,7 +4,8 @@
 // Every rank computes with its shards and holds the same activations between blocks. A product over
 // a divided dimension gives each rank a partial sum; sum() replaces it by the sum over all ranks.
 // Layers that divide their outputs sum in backward, those that divide their inputs in forward, so a
-// transformer layer sums twice in each.
+// transformer layer sums twice in each. With sequence parallelism every sum is a reduce-scatter of
+// tokens, and tokens are gathered before the next product: as many bytes.
 #pragma once
 
 #include <cstddef>
@@ -31,6 +32,11 @@ class TensorAxis {
   bool any(bool mine);
   // all = [ranks, ...]: what each rank has in all.row(its rank).
   void gather(Ops& ops, const Tensor& all);
+
+  // A rank's rows of the sum over all ranks of `all`, [ranks * rows, width]. / All rows, of those
+  // that each rank has.
+  void scatter_sum(Ops& ops, const Tensor& all, const Tensor& mine);
+  void gather_rows(Ops& ops, const Tensor& mine, const Tensor& all);
 
   // Since the last call of take_cost().
   struct Cost {

@@ -8,6 +8,9 @@
 //   rank 0       | q0 | k0 | v0 |
 //   rank 1       | q1 | k1 | v1 |
 //
+// With sequence parallelism the ranks also divide the tokens of everything between products: the
+// residual stream, norms and dropout. So all activations of a layer are divided.
+//
 // Initial values, checkpoints and exports are those of logical parameters, so they do not depend on
 // the number of ranks.
 #pragma once
@@ -25,6 +28,7 @@ namespace lockstep::nn {
 struct TensorGroup {
   int size = 1;
   int rank = 0;
+  bool divides_tokens = false;  // sequence parallelism
   friend bool operator==(const TensorGroup&, const TensorGroup&) = default;
 };
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -22,6 +23,15 @@ using ::testing::HasSubstr;
 
 constexpr std::int64_t kHidden = 96;
 constexpr std::int64_t kWide = 50;  // divided unevenly
+
+// Whose tokens 2, 3 and 6 ranks can divide.
+BatchShape batch_of(Tiny tiny) {
+  return {.batch = 2, .sequence = 9, .source_sequence = tiny == Tiny::kEncoderDecoder ? 6 : 0};
+}
+
+nn::Setup setup_of(Tiny tiny, DType dtype = DType::kF32, Recompute recompute = Recompute::kNone) {
+  return {.shape = batch_of(tiny), .dtype = dtype, .gradient = DType::kF32, .recompute = recompute};
+}
 
 Model make_divided(Tiny tiny, const TensorGroup& group, double dropout = 0) {
   const ModelOptions options = {
@@ -79,10 +89,10 @@ std::vector<float> floats_of(const Tensor& tensor) {
 const MicroBatch kMicroBatch{.seed = 5, .step = 3, .first_sequence = 8, .loss_factor = 0.125};
 
 Whole of_one_rank(Tiny tiny, Ops& ops) {
-  Replica replica = make_replica(make_divided(tiny, {}), tiny_setup(tiny), ops);
+  Replica replica = make_replica(make_divided(tiny, {}), setup_of(tiny), ops);
   replica.initialise(7);
   shake_logically(replica);
-  TinyBatch batch(tiny_batch_shape(tiny));
+  TinyBatch batch(batch_of(tiny));
   Whole whole;
   whole.evaluated = floats_of(replica.evaluate(batch.batch()));
   replica.zero_gradients();
@@ -123,15 +133,28 @@ void expect_shard(const FlatParameter& parameter, const Tensor& buffer,
   });
 }
 
-void expect_like_one_rank(Tiny tiny, int ranks, Recompute recompute, const std::string& kind,
-                          const Whole& whole) {
-  SCOPED_TRACE(name(tiny) + " on " + std::to_string(ranks) + " ranks, " + kind + ", " +
-               std::string(plan::name(recompute)));
-  run_threads(ranks, [&](Communicator& world) {
-    const auto ops = kind == "cpu" ? make_cpu_ops(1) : make_reference_ops();
+struct Case {
+  int ranks = 2;
+  Recompute recompute = Recompute::kNone;
+  std::string ops = "cpu";
+  bool tokens = false;  // are divided
+
+  std::string text() const {
+    return std::to_string(ranks) + " ranks, " + ops + ", " + std::string(plan::name(recompute)) +
+           (tokens ? ", tokens divided" : "");
+  }
+  TensorGroup group(int rank) const {
+    return {.size = ranks, .rank = rank, .divides_tokens = tokens};
+  }
+};
+
+void expect_like_one_rank(Tiny tiny, const Case& tested, const Whole& whole) {
+  SCOPED_TRACE(name(tiny) + " on " + tested.text());
+  run_threads(tested.ranks, [&](Communicator& world) {
+    const auto ops = tested.ops == "cpu" ? make_cpu_ops(1) : make_reference_ops();
     TensorAxis axis(world);
-    Replica replica = make_replica(make_divided(tiny, {.size = ranks, .rank = world.rank()}),
-                                   tiny_setup(tiny, DType::kF32, recompute), *ops);
+    Replica replica = make_replica(make_divided(tiny, tested.group(world.rank())),
+                                   setup_of(tiny, DType::kF32, tested.recompute), *ops);
     replica.set_tensor_axis(&axis);
     replica.initialise(7);
     shake_logically(replica);
@@ -139,7 +162,7 @@ void expect_like_one_rank(Tiny tiny, int ranks, Recompute recompute, const std::
     for (const FlatParameter& parameter : replica.flat().all()) {
       expect_shard(parameter, states.master, whole.parameters.at(parameter.name), 0);
     }
-    TinyBatch batch(tiny_batch_shape(tiny));
+    TinyBatch batch(batch_of(tiny));
     expect_near(floats_of(replica.evaluate(batch.batch())), whole.evaluated, 1e-5);
     replica.zero_gradients();
     expect_near(floats_of(replica.forward_backward(batch.batch(), kMicroBatch)), whole.losses,
@@ -157,12 +180,15 @@ TEST(TensorParallel, LossesAndGradientsAreThoseOfOneRank) {
   for (const Tiny tiny : kDivisible) {
     const auto reference = make_reference_ops();
     const Whole whole = of_one_rank(tiny, *reference);
-    for (const int ranks : {2, 3, 6}) {
-      expect_like_one_rank(tiny, ranks, Recompute::kNone, "cpu", whole);
+    for (const bool tokens : {false, true}) {
+      for (const int ranks : {2, 3, 6}) {
+        expect_like_one_rank(tiny, {.ranks = ranks, .tokens = tokens}, whole);
+      }
+      expect_like_one_rank(tiny, {.ranks = 2, .ops = "reference", .tokens = tokens}, whole);
+      for (const Recompute recompute : {Recompute::kSelective, Recompute::kFull}) {
+        expect_like_one_rank(tiny, {.ranks = 3, .recompute = recompute, .tokens = tokens}, whole);
+      }
     }
-    expect_like_one_rank(tiny, 2, Recompute::kNone, "reference", whole);
-    expect_like_one_rank(tiny, 3, Recompute::kSelective, "cpu", whole);
-    expect_like_one_rank(tiny, 2, Recompute::kFull, "cpu", whole);
   }
 }
 
@@ -170,21 +196,22 @@ TEST(TensorParallel, LossesAndGradientsAreThoseOfOneRank) {
 // being exchanged.
 TEST(TensorParallel, ReplicatedParametersHaveTheSameGradientsOnAllRanks) {
   for (const Tiny tiny : kDivisible) {
-    for (const double dropout : {0.0, 0.2}) {
-      SCOPED_TRACE(name(tiny));
+    for (const auto& [dropout, tokens] : {std::pair{0.0, false}, {0.2, false}, {0.2, true}}) {
+      SCOPED_TRACE(name(tiny) + (tokens ? ", tokens divided" : ""));
       std::mutex mutex;
       std::map<std::string, std::vector<std::byte>> first;
       std::size_t compared = 0;
       run_threads(3, [&](Communicator& world) {
         const auto ops = make_cpu_ops(1);
         TensorAxis axis(world);
-        Replica replica =
-            make_replica(make_divided(tiny, {.size = 3, .rank = world.rank()}, dropout),
-                         tiny_setup(tiny, DType::kBF16), *ops);
+        Replica replica = make_replica(
+            make_divided(tiny, {.size = 3, .rank = world.rank(), .divides_tokens = tokens},
+                         dropout),
+            setup_of(tiny, DType::kBF16), *ops);
         replica.set_tensor_axis(&axis);
         replica.initialise(7);
         replica.zero_gradients();
-        TinyBatch batch(tiny_batch_shape(tiny));
+        TinyBatch batch(batch_of(tiny));
         const Tensor losses = replica.forward_backward(batch.batch(), kMicroBatch);
         const std::lock_guard lock(mutex);
         const auto compare = [&](const std::string& what, const Tensor& tensor) {
@@ -203,6 +230,48 @@ TEST(TensorParallel, ReplicatedParametersHaveTheSameGradientsOnAllRanks) {
   }
 }
 
+// Dropout of the stream has the same numbers, however tokens are divided.
+TEST(TensorParallel, DividedTokensDropWhatTheWholeStreamDrops) {
+  for (const Tiny tiny : {Tiny::kGpt2, Tiny::kBert}) {
+    std::map<bool, std::vector<float>> losses;
+    for (const bool tokens : {false, true}) {
+      run_threads(3, [&](Communicator& world) {
+        const auto ops = make_reference_ops();
+        TensorAxis axis(world);
+        Replica replica = make_replica(
+            make_divided(tiny, {.size = 3, .rank = world.rank(), .divides_tokens = tokens}, 0.3),
+            setup_of(tiny), *ops);
+        replica.set_tensor_axis(&axis);
+        replica.initialise(7);
+        TinyBatch batch(batch_of(tiny));
+        const Tensor result = replica.forward_backward(batch.batch(), kMicroBatch);
+        if (world.rank() == 0) losses[tokens] = floats_of(result);
+      });
+    }
+    expect_near(losses[true], losses[false], 1e-5);
+  }
+}
+
+// What is kept of layers from forward to backward.
+TEST(TensorParallel, DividedTokensDivideAllActivations) {
+  const auto ops = make_reference_ops();
+  const auto kept = [&](const TensorGroup& group) {
+    std::size_t bytes = 0;
+    const Model model = make_divided(Tiny::kLlama, group);
+    const auto specs = specs_of(model, setup_of(Tiny::kLlama), *ops);
+    for (std::size_t block = 1; block + 1 < specs.size(); ++block) {
+      for (const TensorSpec& tensor : specs[block].tensors) {
+        const bool is_kept = tensor.life == Life::kKept || tensor.life == Life::kRestored;
+        if (is_kept) bytes += tensor.shape.elements() * size_of(tensor.dtype);
+      }
+      bytes += model.block(block).output(setup_of(Tiny::kLlama)).elements() * sizeof(float);
+    }
+    return bytes;
+  };
+  EXPECT_EQ(kept({.size = 2, .rank = 0, .divides_tokens = true}) * 2, kept({}));
+  EXPECT_GT(kept({.size = 2, .rank = 0}) * 2, kept({}));
+}
+
 TEST(TensorParallel, AMicroBatchSendsFourSumsForEveryLayer) {
   constexpr int kRanks = 4;
   constexpr std::uint64_t kLayers = 2;
@@ -211,12 +280,12 @@ TEST(TensorParallel, AMicroBatchSendsFourSumsForEveryLayer) {
     TensorAxis axis(world);
     Replica replica =
         make_replica(make_divided(Tiny::kGpt2, {.size = kRanks, .rank = world.rank()}),
-                     tiny_setup(Tiny::kGpt2), *ops);
+                     setup_of(Tiny::kGpt2), *ops);
     replica.set_tensor_axis(&axis);
     replica.initialise(7);
-    TinyBatch batch(tiny_batch_shape(Tiny::kGpt2));
+    TinyBatch batch(batch_of(Tiny::kGpt2));
     replica.forward_backward(batch.batch(), kMicroBatch);
-    const auto tokens = static_cast<std::uint64_t>(tiny_batch_shape(Tiny::kGpt2).tokens());
+    const auto tokens = static_cast<std::uint64_t>(batch_of(Tiny::kGpt2).tokens());
     // One more in forward for the embedding, and one in backward for the head.
     const std::uint64_t sums = (4 * kLayers + 2) * tokens * kHidden * sizeof(float);
     const std::uint64_t statistics = tokens * ops::kLogitStatistics * sizeof(float);
@@ -229,7 +298,7 @@ TEST(TensorParallel, AMicroBatchSendsFourSumsForEveryLayer) {
 
 TEST(TensorParallel, ParametersOfARankAreItsShare) {
   const auto ops = make_reference_ops();
-  const nn::Setup setup = tiny_setup(Tiny::kLlama);
+  const nn::Setup setup = setup_of(Tiny::kLlama);
   const auto whole = FlatParameters(make_divided(Tiny::kLlama, {}),
                                     specs_of(make_divided(Tiny::kLlama, {}), setup, *ops));
   std::size_t divided = 0;
@@ -266,10 +335,10 @@ TEST(TensorParallel, GroupsThatCannotDivideTheHeadsAreRefused) {
 
 TEST(TensorParallel, AReplicaWithoutItsGroupIsRefused) {
   const auto ops = make_reference_ops();
-  Replica replica = make_replica(make_divided(Tiny::kGpt2, {.size = 2, .rank = 1}),
-                                 tiny_setup(Tiny::kGpt2), *ops);
+  Replica replica =
+      make_replica(make_divided(Tiny::kGpt2, {.size = 2, .rank = 1}), setup_of(Tiny::kGpt2), *ops);
   replica.initialise(7);
-  TinyBatch batch(tiny_batch_shape(Tiny::kGpt2));
+  TinyBatch batch(batch_of(Tiny::kGpt2));
   try {
     replica.forward_backward(batch.batch());
     FAIL();

@@ -14,13 +14,15 @@ BertLayer::BertLayer(std::string name, const LayerOptions& options)
       norm2_(next_, "norm2", options.norm) {}
 
 Shape BertLayer::output(const Setup& setup) const {
-  return {setup.shape.tokens(), options_.attention.hidden};
+  return {stream_tokens(setup.shape, Side::kTarget, options_.attention.tensor).count,
+          options_.attention.hidden};
 }
 
 BlockSpec BertLayer::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
-  const std::int64_t tokens = stream[0];
+  const std::int64_t own_tokens = stream[0];
+  const std::int64_t tokens = setup.shape.tokens();
   const bool full = setup.recompute == Recompute::kFull;
   declaration.activation("sum1", stream, Life::kKept);
   declaration.activation("middle", stream, Life::kRestored);
@@ -29,15 +31,17 @@ BlockSpec BertLayer::spec(const Setup& setup, const Ops& ops) const {
   declaration.activation("spare", full ? stream : Shape{0}, Life::kForward);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
   attention_.declare(declaration, mlp_.spent_width());
-  norm1_.declare(declaration, tokens);
+  norm1_.declare(declaration, own_tokens);
   mlp_.declare(declaration, tokens, true);
-  norm2_.declare(declaration, tokens);
+  norm2_.declare(declaration, own_tokens);
   return declaration.take();
 }
 
 ops::Dropout BertLayer::dropout(const Pass& pass, std::string_view branch) const {
-  return dropout_of(pass, branch, options_.dropout,
-                    pass.setup.shape.sequence * options_.attention.hidden);
+  const std::int64_t hidden = options_.attention.hidden;
+  return own_part(dropout_of(pass, branch, options_.dropout, pass.setup.shape.sequence * hidden),
+                  stream_tokens(pass.setup.shape, Side::kTarget, options_.attention.tensor),
+                  hidden);
 }
 
 void BertLayer::forward(const Pass& pass) {

@@ -18,31 +18,35 @@ DecoderLayer::DecoderLayer(std::string name, const LayerOptions& options)
       mlp_(next_, "mlp", options.feed_forward) {}
 
 Shape DecoderLayer::output(const Setup& setup) const {
-  return {setup.shape.tokens(), options_.attention.hidden};
+  return {stream_tokens(setup.shape, Side::kTarget, options_.attention.tensor).count,
+          options_.attention.hidden};
 }
 
 BlockSpec DecoderLayer::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
-  const std::int64_t tokens = stream[0];
+  const std::int64_t own_tokens = stream[0];
+  const std::int64_t tokens = setup.shape.tokens();
   declaration.activation("normed1", stream, Life::kRestored);
   declaration.activation("sum1", stream, Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("sum2", stream, Life::kKept);
   declaration.activation("normed3", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
-  norm1_.declare(declaration, tokens);
+  norm1_.declare(declaration, own_tokens);
   attention_.declare(declaration, mlp_.spent_width());
-  norm2_.declare(declaration, tokens);
+  norm2_.declare(declaration, own_tokens);
   cross_.declare(declaration);
-  norm3_.declare(declaration, tokens);
+  norm3_.declare(declaration, own_tokens);
   mlp_.declare(declaration, tokens, false);
   return declaration.take();
 }
 
 ops::Dropout DecoderLayer::dropout(const Pass& pass, std::string_view branch) const {
-  return dropout_of(pass, branch, options_.dropout,
-                    pass.setup.shape.sequence * options_.attention.hidden);
+  const std::int64_t hidden = options_.attention.hidden;
+  return own_part(dropout_of(pass, branch, options_.dropout, pass.setup.shape.sequence * hidden),
+                  stream_tokens(pass.setup.shape, Side::kTarget, options_.attention.tensor),
+                  hidden);
 }
 
 void DecoderLayer::forward(const Pass& pass) {

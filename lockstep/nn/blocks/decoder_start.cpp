@@ -13,7 +13,7 @@ DecoderStart::DecoderStart(std::string name, const EmbeddingOptions& embedding,
       tables_(next_, "", name_, embedding) {}
 
 Shape DecoderStart::output(const Setup& setup) const {
-  return {setup.shape.tokens(), options_.hidden};
+  return {stream_tokens(setup.shape, Side::kTarget, options_.tensor).count, options_.hidden};
 }
 
 Shape DecoderStart::memory(const Setup& setup) const {
@@ -24,21 +24,37 @@ BlockSpec DecoderStart::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const bool full = setup.recompute == Recompute::kFull;
   // Where the norm's result goes when it is made again for its statistics alone.
-  declaration.activation("spare", full ? memory(setup) : Shape{0}, Life::kForward);
-  norm_.declare(declaration, setup.shape.source_tokens());
+  const std::int64_t own_source = own_memory(setup).count;
+  declaration.activation("spare", full ? Shape{own_source, options_.hidden} : Shape{0},
+                         Life::kForward);
+  norm_.declare(declaration, own_source);
   tables_.declare(declaration);
   return declaration.take();
 }
 
+Extent DecoderStart::own_memory(const Setup& setup) const {
+  return stream_tokens(setup.shape, Side::kSource, options_.tensor);
+}
+
 void DecoderStart::forward(const Pass& pass) {
-  const bool has_output = ops::is_given(pass.out.x);
-  norm_.forward(pass, pass.in.x, has_output ? pass.out.memory : pass.tensors[kSpare]);
-  if (has_output) tables_.forward(pass, pass.out.x);
+  if (!ops::is_given(pass.out.x)) {
+    return norm_.forward(pass, pass.in.x, pass.tensors[kSpare]);
+  }
+  const Extent own = own_memory(pass.setup);
+  const Tensor mine = pass.out.memory.slice(own.first, own.count);
+  norm_.forward(pass, pass.in.x, mine);
+  if (options_.tensor.divides_tokens) {
+    pass.tensor->gather_rows(pass.ops, mine, pass.out.memory);
+  }
+  tables_.forward(pass, pass.out.x);
 }
 
 void DecoderStart::backward(const Pass& pass) {
   tables_.backward(pass, pass.dout.x);
-  norm_.backward(pass, {.dy = pass.dout.memory, .sum = pass.in.x, .dsum = pass.din.x});
+  const Extent own = own_memory(pass.setup);
+  norm_.backward(
+      pass,
+      {.dy = pass.dout.memory.slice(own.first, own.count), .sum = pass.in.x, .dsum = pass.din.x});
 }
 
 }  // namespace lockstep::nn

@@ -27,6 +27,9 @@ class DecoderStart : public Block {
   // The order of the spec.
   enum Saved : std::size_t { kSpare, kTensors };
 
+  // The tokens of the memory that this rank makes.
+  Extent own_memory(const Setup& setup) const;
+
   std::string name_;
   EmbeddingOptions options_;
   Place next_;

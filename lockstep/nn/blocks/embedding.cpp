@@ -8,7 +8,7 @@ Embedding::Embedding(std::string name, const EmbeddingOptions& options)
     : name_(std::move(name)), options_(options), tables_(next_, "", name_, options) {}
 
 Shape Embedding::output(const Setup& setup) const {
-  return {tokens_of(setup.shape, options_.side), options_.hidden};
+  return {stream_tokens(setup.shape, options_.side, options_.tensor).count, options_.hidden};
 }
 
 BlockSpec Embedding::spec(const Setup& setup, const Ops& ops) const {

@@ -35,6 +35,7 @@ class EmbeddingNorm : public Block {
 
   std::string embedding_;
   std::int64_t width_;
+  TensorGroup tensor_;
   double dropout_;
   Place next_;
   NormPart norm_;

@@ -17,14 +17,16 @@ LanguageHead::LanguageHead(std::string name, const NormOptions& norm,
                            const ClassifierOptions& classifier)
     : name_(std::move(name)),
       hidden_(norm.width),
+      tensor_(norm.tensor),
       next_{.parameter = 0, .tensor = kTensors},
       norm_(next_, "norm", norm),
       classifier_(next_, "logits", classifier) {}
 
 BlockSpec LanguageHead::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
-  declaration.activation("normed", {setup.shape.tokens(), hidden_}, Life::kKept);
-  norm_.declare(declaration, setup.shape.tokens());
+  const std::int64_t own_tokens = stream_tokens(setup.shape, Side::kTarget, tensor_).count;
+  declaration.activation("normed", {own_tokens, hidden_}, Life::kKept);
+  norm_.declare(declaration, own_tokens);
   classifier_.declare(declaration);
   return declaration.take();
 }

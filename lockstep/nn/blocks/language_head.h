@@ -39,6 +39,7 @@ class LanguageHead : public Block, private Decoding {
 
   std::string name_;
   std::int64_t hidden_;
+  TensorGroup tensor_;
   Place next_;
   NormPart norm_;
   ClassifierPart classifier_;

@@ -27,12 +27,16 @@ class MaskedLanguageHead : public Block {
 
  private:
   // The order of the spec.
-  enum Saved : std::size_t { kActive, kDerivative, kNormed, kTensors };
+  enum Saved : std::size_t { kActive, kDerivative, kNormed, kAllTokens, kTensors };
 
+  // The input, of all tokens: the ranks of a tensor group compute what is before the classifier
+  // alike.
+  Tensor input(const Pass& pass) const;
   // Computes the input of the classifier.
-  void transform(const Pass& pass) const;
+  void transform(const Pass& pass, const Tensor& x) const;
 
   std::string name_;
+  TensorGroup stream_;  // whose tokens come in
   Place next_;
   LinearPart dense_;
   NormPart norm_;

@@ -20,31 +20,36 @@ PreNormLayer<FeedForward>::PreNormLayer(std::string name,
 
 template <class FeedForward>
 Shape PreNormLayer<FeedForward>::output(const Setup& setup) const {
-  return {tokens_of(setup.shape, options_.attention.side), options_.attention.hidden};
+  const AttentionOptions& attention = options_.attention;
+  return {stream_tokens(setup.shape, attention.side, attention.tensor).count, attention.hidden};
 }
 
 template <class FeedForward>
 BlockSpec PreNormLayer<FeedForward>::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
-  const std::int64_t tokens = stream[0];
+  const std::int64_t own_tokens = stream[0];
+  const std::int64_t tokens = tokens_of(setup.shape, options_.attention.side);
   declaration.activation(
       "normed1", stream,
       attention_.packing().keeps_quantized_input(setup) ? Life::kForward : Life::kRestored);
   declaration.activation("sum", stream, Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
-  norm1_.declare(declaration, tokens);
+  norm1_.declare(declaration, own_tokens);
   attention_.declare(declaration, mlp_.spent_width());
-  norm2_.declare(declaration, tokens);
+  norm2_.declare(declaration, own_tokens);
   mlp_.declare(declaration, tokens, false);
   return declaration.take();
 }
 
 template <class FeedForward>
 ops::Dropout PreNormLayer<FeedForward>::dropout(const Pass& pass, std::string_view branch) const {
-  const std::int64_t sequence = sequence_of(pass.setup.shape, options_.attention.side);
-  return dropout_of(pass, branch, options_.dropout, sequence * options_.attention.hidden);
+  const AttentionOptions& attention = options_.attention;
+  const std::int64_t sequence = sequence_of(pass.setup.shape, attention.side);
+  return own_part(dropout_of(pass, branch, options_.dropout, sequence * attention.hidden),
+                  stream_tokens(pass.setup.shape, attention.side, attention.tensor),
+                  attention.hidden);
 }
 
 template <class FeedForward>

@@ -38,7 +38,8 @@ NormOptions norm_of(const ModelShape& shape, const ModelOptions& options) {
   return {.kind = rms ? ops::NormKind::kRms : ops::NormKind::kLayer,
           .epsilon = options.epsilon.value_or(usual_epsilon(shape.family)),
           .width = to_signed(shape.hidden),
-          .bias = shape.biases};
+          .bias = shape.biases,
+          .tensor = options.tensor};
 }
 
 // GPT-2 begins with smaller weights where branches join the residual stream, so that its variance
@@ -250,7 +251,8 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
   const NormOptions norm = {.kind = ops::NormKind::kLayer,
                             .epsilon = options.epsilon.value_or(1e-5f),
                             .width = shape.hidden,
-                            .bias = true};
+                            .bias = true,
+                            .tensor = options.tensor};
   EmbeddingOptions source = {.vocabulary = shape.source_vocabulary,
                              .positions = shape.source_positions,
                              .types = 0,

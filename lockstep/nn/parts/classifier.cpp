@@ -49,6 +49,9 @@ void ClassifierPart::declare(Declaration& declaration) const {
       named("statistics"),
       is_divided() ? Shape{options_.tensor.size * chunk * ops::kLogitStatistics} : Shape{0},
       Life::kKept);
+  declaration.activation(named("all"),
+                         options_.tensor.divides_tokens ? Shape{rows, options_.hidden} : Shape{0},
+                         Life::kKept);
   // A product of all rows in FLOPs, of a chunk in memory.
   const std::int64_t rest = rows % chunk;
   declaration.linear(chunk, options_.hidden, classes, false, rows / chunk);
@@ -60,6 +63,13 @@ void ClassifierPart::declare(Declaration& declaration) const {
   for (const std::int64_t count : {part, classes % part}) {
     declaration.linear_part(last, options_.hidden, count, classes);
   }
+}
+
+Tensor ClassifierPart::gathered(const Pass& pass, const Tensor& x) const {
+  if (!options_.tensor.divides_tokens) return x;
+  const Tensor& all = tensor(pass, kAllTokens);
+  pass.tensor->gather_rows(pass.ops, x, all);
+  return all;
 }
 
 void ClassifierPart::run_cross_entropy(const Pass& pass, ops::CrossEntropy call) const {
@@ -80,7 +90,8 @@ void ClassifierPart::run_cross_entropy(const Pass& pass, ops::CrossEntropy call)
   pass.ops.run(call);
 }
 
-void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
+void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tensor& given) const {
+  const Tensor x = gathered(pass, given);
   const Tensor& workspace = tensor(pass, kLogits);
   const std::int64_t rows = x.shape()[0];
   const std::int64_t chunk = workspace.shape()[0];
@@ -102,7 +113,8 @@ void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tens
   }
 }
 
-void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Tensor& x) const {
+void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Tensor& given) const {
+  const Tensor x = gathered(pass, given);
   const Tensor& workspace = tensor(pass, kLogits);
   const std::int64_t rows = x.shape()[0];
   const std::int64_t chunk = workspace.shape()[0];
@@ -127,7 +139,11 @@ void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Ten
     pass.ops.run(ops::LinearBackwardInput{
         .dy = logits, .weight = parameter(pass, kWeight), .factor = {}, .dx = rows_of_x});
   }
-  if (is_divided()) pass.tensor->sum(pass.ops, x);
+  if (options_.tensor.divides_tokens) {
+    pass.tensor->scatter_sum(pass.ops, x, given);
+  } else if (is_divided()) {
+    pass.tensor->sum(pass.ops, x);
+  }
   finished(pass, kWeight);
   finished(pass, kBias);
 }

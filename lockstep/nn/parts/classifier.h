@@ -7,7 +7,8 @@
 //
 // The ranks of a tensor group divide the classes (nn/tensor_shard.h). Each computes its own logits
 // and three numbers for every row (ops::LogitStatistics), which all ranks gather: logits stay where
-// they are. dx is summed over the ranks.
+// they are. dx is summed over the ranks. Where they divide tokens, x is gathered first, and each
+// rank gets its tokens of the sum.
 #pragma once
 
 #include <cstddef>
@@ -43,7 +44,7 @@ std::int64_t classes_per_part(std::int64_t classes);
 class ClassifierPart : public Part {
  public:
   ClassifierPart(Place& next, std::string name, const ClassifierOptions& options)
-      : Part(next, std::move(name), 2, kTensors), options_(std::move(options)) {}
+      : Part(next, std::move(name), 2, kTensors), options_(options) {}
 
   std::int64_t classes() const { return options_.classes; }
   void declare(Declaration& declaration) const;
@@ -56,12 +57,14 @@ class ClassifierPart : public Part {
  private:
   bool is_divided() const { return options_.tensor.size > 1; }
   Extent own_classes() const { return share_of(options_.classes, options_.tensor); }
+  // x of all tokens.
+  Tensor gathered(const Pass& pass, const Tensor& x) const;
   void run_cross_entropy(const Pass& pass, ops::CrossEntropy call) const;
   void add_gradient(const Pass& pass, const Tensor& dlogits, const Tensor& x, bool last) const;
 
   // The order of the spec.
   enum Parameter : std::size_t { kWeight, kBias };
-  enum Saved : std::size_t { kLogits, kStatistics, kTensors };
+  enum Saved : std::size_t { kLogits, kStatistics, kAllTokens, kTensors };
 
   ClassifierOptions options_;
 };

@@ -20,7 +20,7 @@ CrossAttentionPart::CrossAttentionPart(Place& next, const std::string& name,
                   .stddev = options.stddev,
                   .divided = Divided::kOutputs,
                   .segments = {options.hidden, options.hidden},
-                  .tensor = options.tensor}),
+                  .tensor = {.size = options.tensor.size, .rank = options.tensor.rank}}),
       projection_(next, name + ".projection",
                   {.in = options.hidden,
                    .out = options.hidden,
@@ -48,9 +48,6 @@ ops::Dropout CrossAttentionPart::dropout(const Pass& pass) const {
 void CrossAttentionPart::declare(Declaration& declaration) const {
   const BatchShape& batch = declaration.setup().shape;
   const std::int64_t width = options_.query_width();
-  query_.declare(declaration, batch.tokens());
-  key_value_.declare(declaration, batch.source_tokens());
-  projection_.declare(declaration, batch.tokens());
   const ops::AttentionShape attention = shape(declaration.setup());
   declaration.attention(attention);
   declaration.activation(named("queries"), {batch.tokens(), width}, Life::kKept);
@@ -61,6 +58,9 @@ void CrossAttentionPart::declare(Declaration& declaration) const {
   declaration.activation(named("dqueries"), {batch.tokens(), width}, Life::kBackward);
   declaration.activation(named("dkeys_values"), {batch.source_tokens(), 2 * width},
                          Life::kBackward);
+  query_.declare(declaration, batch.tokens());
+  key_value_.declare(declaration, batch.source_tokens());
+  projection_.declare(declaration, batch.tokens());
 }
 
 void CrossAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {

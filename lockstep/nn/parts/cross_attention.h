@@ -1,5 +1,5 @@
 // Multi-head attention of a decoder to the memory of its encoder: queries from the decoder's rows,
-// keys and values from the memory's, packed.
+// keys and values from the memory's, packed. Every rank of a tensor group has the whole memory.
 #pragma once
 
 #include <cstddef>

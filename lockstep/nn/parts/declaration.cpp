@@ -48,6 +48,10 @@ void Declaration::statistic(std::string name, const Shape& shape, Life life) {
   spec_.tensors.push_back({std::move(name), DType::kF32, shape, life});
 }
 
+void Declaration::gradient(std::string name, const Shape& shape) {
+  spec_.tensors.push_back({std::move(name), setup_.gradient, shape, Life::kBackward});
+}
+
 void Declaration::bytes(std::string name, const Shape& shape, Life life) {
   spec_.tensors.push_back({std::move(name), DType::kU8, shape, life});
 }

@@ -38,6 +38,8 @@ class Declaration {
   // Of the compute type.
   void activation(std::string name, const Shape& shape, Life life);
   void statistic(std::string name, const Shape& shape, Life life);
+  // Within backward, in the type of gradients.
+  void gradient(std::string name, const Shape& shape);
   // In 8 bits.
   void bytes(std::string name, const Shape& shape, Life life);
   // A tensor that is quantized.

@@ -34,6 +34,9 @@ void EmbeddingPart::declare(Declaration& declaration) const {
   declaration.weight(named("types"), options_.types, options_.hidden, options_.stddev);
   declaration.read_in_forward_only();
   declaration.embedding(rows, options_.hidden, vocabulary);
+  if (!options_.tensor.divides_tokens) return;
+  declaration.activation(named("all_forward"), {rows, options_.hidden}, Life::kForward);
+  declaration.activation(named("all_backward"), {rows, options_.hidden}, Life::kBackward);
 }
 
 Tensor EmbeddingPart::tokens(const Pass& pass) const {
@@ -67,17 +70,29 @@ void EmbeddingPart::forward(const Pass& pass, const Tensor& y) const {
                       .dropout = dropout(pass),
                       .y = y};
   if (!is_divided()) return pass.ops.run(call);
-  const ops::Dropout after_the_sum = std::exchange(call.dropout, {});
+  call.dropout = {};  // after the sum
   call.first_token = own_tokens().first;
   call.vocabulary = options_.vocabulary;
   if (options_.tensor.rank > 0) {
     call.types = call.positions_table = call.types_table = Tensor();
   }
+  const bool scatters = options_.tensor.divides_tokens;
+  if (scatters) call.y = tensor(pass, kInForward);
   pass.ops.run(call);
-  pass.tensor->sum(pass.ops, y);
-  if (after_the_sum.probability > 0) {
-    pass.ops.run(ops::Drop{.dropout = after_the_sum, .x = y, .y = y});
+  if (scatters) {
+    pass.tensor->scatter_sum(pass.ops, call.y, y);
+  } else {
+    pass.tensor->sum(pass.ops, y);
   }
+  drop(pass, y);
+}
+
+void EmbeddingPart::drop(const Pass& pass, const Tensor& rows) const {
+  ops::Dropout dropping = dropout(pass);
+  if (dropping.probability == 0) return;
+  const Extent own = stream_tokens(pass.setup.shape, options_.side, options_.tensor);
+  dropping = own_part(dropping, own, options_.hidden);
+  pass.ops.run(ops::Drop{.dropout = dropping, .x = rows, .y = rows});
 }
 
 void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
@@ -108,13 +123,21 @@ void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
                      .y = y});
 }
 
-void EmbeddingPart::backward(const Pass& pass, const Tensor& dy) const {
+void EmbeddingPart::backward(const Pass& pass, const Tensor& given) const {
+  Tensor dy = given;
+  ops::Dropout dropping = dropout(pass);
+  if (options_.tensor.divides_tokens) {
+    drop(pass, given);
+    dropping = {};
+    dy = tensor(pass, kInBackward);
+    pass.tensor->gather_rows(pass.ops, given, dy);
+  }
   const bool apart = pass.separate_sparse_gradient && options_.tied_to.empty();
   pass.ops.run(ops::EmbeddingBackward{.tokens = tokens(pass),
                                       .types = types(pass),
                                       .sequence = sequence_of(pass.setup.shape, options_.side),
                                       .dy = dy,
-                                      .dropout = dropout(pass),
+                                      .dropout = dropping,
                                       .dtokens_table = apart ? Tensor() : gradient(pass, kTokens),
                                       .dpositions_table = gradient(pass, kPositions),
                                       .dtypes_table = gradient(pass, kTypes),

@@ -28,7 +28,10 @@ class EmbeddingPart : public Part {
  public:
   // `block` is the name of the block, for errors.
   EmbeddingPart(Place& next, std::string name, std::string block, const EmbeddingOptions& options)
-      : Part(next, std::move(name), 3, 0), block_(std::move(block)), options_(options) {}
+      : Part(next, std::move(name), 3,
+             options.tensor.divides_tokens ? std::size_t{kWorkspaces} : 0),
+        block_(std::move(block)),
+        options_(options) {}
 
   // Throws Error(kInvalidArgument) where a sequence is longer than there are positions.
   void declare(Declaration& declaration) const;
@@ -43,12 +46,16 @@ class EmbeddingPart : public Part {
  private:
   // The order of the spec.
   enum Parameter : std::size_t { kTokens, kPositions, kTypes };
+  // Of all tokens, where ranks divide them.
+  enum AllTokens : std::size_t { kInForward, kInBackward, kWorkspaces };
 
   bool is_divided() const { return options_.tensor.size > 1; }
   Extent own_tokens() const { return share_of(options_.vocabulary, options_.tensor); }
   Tensor tokens(const Pass& pass) const;
   Tensor types(const Pass& pass) const;
   ops::Dropout dropout(const Pass& pass) const;
+  // Of what this rank has of the stream.
+  void drop(const Pass& pass, const Tensor& rows) const;
 
   std::string block_;
   EmbeddingOptions options_;

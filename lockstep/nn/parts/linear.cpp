@@ -40,6 +40,14 @@ void LinearPart::declare(Declaration& declaration, std::int64_t rows, bool again
     declaration.shard(shard_of(0, options_.segments, options_.tensor));
   }
   declaration.linear(rows, in(), out(), again);
+  declare_bytes(declaration, rows);
+  if (!divides_tokens(options_)) return;
+  const std::int64_t width = options_.divided == Divided::kOutputs ? in() : out();
+  declaration.activation(named("all_forward"), {rows, width}, Life::kForward);
+  declaration.activation(named("all_backward"), {rows, width}, Life::kBackward);
+}
+
+void LinearPart::declare_bytes(Declaration& declaration, std::int64_t rows) const {
   if (!options_.quantized) return;
   const Setup& setup = declaration.setup();
   const bool fp8 = trains_in_fp8(setup);
@@ -99,10 +107,34 @@ void LinearPart::forward_of_activated(const Pass& pass, ops::Activation activati
   forward_fp8(pass, {.x = {}, .z = z, .activation = activation, .scaling = {}}, y, residual);
 }
 
-void LinearPart::forward(const Pass& pass, const Tensor& x, const Tensor& y,
+Tensor LinearPart::own_rows(const Tensor& all) const {
+  const Extent own = share_of(all.shape()[0], options_.tensor);
+  return all.slice(own.first, own.count);
+}
+
+Tensor LinearPart::gathered(const Pass& pass, const Tensor& x, AllTokens when) const {
+  if (!divides_tokens(options_)) return x;
+  const Tensor& all = all_tokens(pass, when);
+  pass.tensor->gather_rows(pass.ops, x, all);
+  return all;
+}
+
+void LinearPart::forward(const Pass& pass, const Tensor& given, const Tensor& y,
                          const Tensor& residual) const {
-  if (is_in_fp8(pass)) return forward_fp8(pass, {.x = x, .scaling = {}}, y, residual);
+  if (is_in_fp8(pass)) return forward_fp8(pass, {.x = given, .scaling = {}}, y, residual);
   const bool adds = adds_once(Divided::kInputs);
+  if (divides_tokens(options_) && options_.divided == Divided::kInputs) {
+    const Tensor& all = all_tokens(pass, kInForward);
+    pass.ops.run(ops::Linear{.x = given,
+                             .weight = parameter(pass, kWeight),
+                             .bias = adds ? parameter(pass, kBias) : Tensor(),
+                             .residual = {},
+                             .y = all});
+    const Tensor own = own_rows(all);
+    if (ops::is_given(residual)) pass.ops.run(ops::Add{.a = own, .b = residual, .y = own});
+    return pass.tensor->scatter_sum(pass.ops, all, y);
+  }
+  const Tensor x = gathered(pass, given, kInForward);
   pass.ops.run(ops::Linear{.x = x,
                            .weight = parameter(pass, kWeight),
                            .bias = adds ? parameter(pass, kBias) : Tensor(),
@@ -122,8 +154,9 @@ void LinearPart::forward_some(const Pass& pass, const Tensor& x, std::int64_t fi
                            .y = y});
 }
 
-void LinearPart::forward(const Pass& pass, const Tensor& x, ops::Activation activation,
+void LinearPart::forward(const Pass& pass, const Tensor& given, ops::Activation activation,
                          const Tensor& y, const Tensor& derivative, const Tensor& z) const {
+  const Tensor x = gathered(pass, given, kInForward);
   pass.ops.run(ops::LinearActivation{.x = x,
                                      .weight = parameter(pass, kWeight),
                                      .bias = parameter(pass, kBias),
@@ -179,9 +212,37 @@ void LinearPart::backward_fp8(const Pass& pass, const Backward& arguments) const
                                  .y = arguments.dx});
 }
 
+void LinearPart::backward_of_own_tokens(const Pass& pass, const Backward& arguments) const {
+  const bool of_inputs = options_.divided == Divided::kInputs;
+  const Tensor& all = all_tokens(pass, kInBackward);
+  pass.tensor->gather_rows(pass.ops, of_inputs ? arguments.dy : arguments.x, all);
+  const Tensor& dy = of_inputs ? all : arguments.dy;
+  pass.ops.run(ops::LinearBackwardWeight{.dy = dy,
+                                         .x = of_inputs ? arguments.x : all,
+                                         .dweight = gradient(pass, kWeight),
+                                         .dbias = gradient(pass, kBias)});
+  if (!ops::is_given(arguments.dx)) return;
+  pass.ops.run(ops::LinearBackwardInput{.dy = dy,
+                                        .weight = parameter(pass, kWeight),
+                                        .factor = arguments.factor,
+                                        .dx = of_inputs ? arguments.dx : all,
+                                        .activation = arguments.activation,
+                                        .z = arguments.z});
+  if (of_inputs) return;
+  const Tensor own = own_rows(all);
+  if (arguments.accumulate) pass.ops.run(ops::Add{.a = own, .b = arguments.dx, .y = own});
+  pass.tensor->scatter_sum(pass.ops, all, arguments.dx);
+}
+
 void LinearPart::backward(const Pass& pass, const Backward& arguments) const {
   if (is_in_fp8(pass)) {
     backward_fp8(pass, arguments);
+    finished(pass, kWeight);
+    finished(pass, kBias);
+    return;
+  }
+  if (divides_tokens(options_)) {
+    backward_of_own_tokens(pass, arguments);
     finished(pass, kWeight);
     finished(pass, kBias);
     return;

@@ -16,6 +16,9 @@
 //   outputs    each rank makes its columns of y from all of x; dx is summed over the ranks
 //   inputs     each rank has its columns of x; y is summed over the ranks. The first rank adds bias
 //              and residual, so that they count once; the bias is replicated
+//
+// With sequence parallelism x of the first and y of the second are a rank's tokens. Such a layer
+// gathers its x, or the gradient of its y, in a workspace of all tokens, and scatters the sums.
 #pragma once
 
 #include <cstddef>
@@ -41,7 +44,7 @@ struct LinearOptions {
 class LinearPart : public Part {
  public:
   LinearPart(Place& next, std::string name, const LinearOptions& options)
-      : Part(next, std::move(name), 2, options.quantized ? std::size_t{kTensors} : 0,
+      : Part(next, std::move(name), 2, tensors_of(options),
              options.quantized ? std::size_t{kScaled} : 0),
         options_(options) {
     if (options_.segments.empty()) options_.segments = {options_.out};
@@ -58,7 +61,8 @@ class LinearPart : public Part {
   }
   bool is_in_fp8(const Pass& pass) const { return pass.training && trains_in_fp8(pass.setup); }
 
-  // A layer that may be quantized declares tensors too.
+  // `rows`: of all tokens. A layer that may be quantized, or that gathers tokens, declares tensors
+  // too.
   void declare(Declaration& declaration, std::int64_t rows, bool again = true) const;
 
   void forward(const Pass& pass, const Tensor& x, const Tensor& y,
@@ -92,12 +96,32 @@ class LinearPart : public Part {
   // The order of the spec.
   enum Parameter : std::size_t { kWeight, kBias };
   enum Bytes : std::size_t { kX, kXTransposed, kW, kWTransposed, kDY, kDYTransposed, kTensors };
+  // After those, where tokens are divided.
+  enum AllTokens : std::size_t { kInForward, kInBackward, kWorkspaces };
   enum ScaledTensor : std::size_t { kOfX, kOfWeight, kOfDY, kScaled };
 
+  static std::size_t bytes_of(const LinearOptions& options) {
+    return options.quantized ? std::size_t{kTensors} : 0;
+  }
+  static bool divides_tokens(const LinearOptions& options) {
+    return options.tensor.divides_tokens && options.divided != Divided::kNone;
+  }
+  static std::size_t tensors_of(const LinearOptions& options) {
+    return bytes_of(options) + (divides_tokens(options) ? std::size_t{kWorkspaces} : 0);
+  }
+  const Tensor& all_tokens(const Pass& pass, AllTokens when) const {
+    return tensor(pass, bytes_of(options_) + when);
+  }
+  // What a rank has of rows of all tokens.
+  Tensor own_rows(const Tensor& all) const;
+  // x of all tokens.
+  Tensor gathered(const Pass& pass, const Tensor& x, AllTokens when) const;
+  void backward_of_own_tokens(const Pass& pass, const Backward& arguments) const;
   bool divides(Divided what) const { return options_.tensor.size > 1 && options_.divided == what; }
   // Whether this rank adds what counts once in a sum over ranks.
   bool adds_once(Divided what) const { return !divides(what) || options_.tensor.rank == 0; }
   static bool keeps_transposed(const Setup& setup) { return setup.recompute == Recompute::kNone; }
+  void declare_bytes(Declaration& declaration, std::int64_t rows) const;
   // Quantizes one of the three; the first time in a micro-batch with its amax.
   void quantize(const Pass& pass, ScaledTensor which, ops::Quantize call, bool first) const;
   void forward_fp8(const Pass& pass, const ops::Quantize& input, const Tensor& y,

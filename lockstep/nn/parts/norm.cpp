@@ -9,6 +9,8 @@ void NormPart::declare(Declaration& declaration, std::int64_t rows) const {
   declaration.statistic(named("mean"), {layer ? rows : 0}, Life::kKept);
   declaration.statistic(named("rstd"), {rows}, Life::kKept);
   declaration.norm(rows, options_.width);
+  if (!options_.tensor.divides_tokens) return;
+  declaration.gradient(named("own_gradients"), {layer && options_.bias ? 2 : 1, options_.width});
 }
 
 void NormPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
@@ -41,6 +43,12 @@ void NormPart::forward(const Pass& pass, const Tensor& x, const ops::Dropout& dr
 }
 
 void NormPart::backward(const Pass& pass, const Backward& arguments) const {
+  const Tensor& gain = gradient(pass, kGain);
+  const Tensor& bias = gradient(pass, kBias);
+  const bool of_own_tokens = options_.tensor.divides_tokens;
+  const Tensor own = of_own_tokens ? tensor(pass, kOwnGradients) : Tensor();
+  const Tensor own_bias = of_own_tokens && ops::is_given(bias) ? own.row(1) : Tensor();
+  if (of_own_tokens) pass.ops.in_order([&] { fill_zero(own); });
   pass.ops.run(ops::NormBackward{.kind = options_.kind,
                                  .dy = arguments.dy,
                                  .sum = arguments.sum,
@@ -51,8 +59,13 @@ void NormPart::backward(const Pass& pass, const Backward& arguments) const {
                                  .dsum = arguments.dsum,
                                  .dropout = arguments.dropout,
                                  .dbranch = arguments.dbranch,
-                                 .dgain = gradient(pass, kGain),
-                                 .dbias = gradient(pass, kBias)});
+                                 .dgain = of_own_tokens ? own.row(0) : gain,
+                                 .dbias = of_own_tokens ? own_bias : bias});
+  if (of_own_tokens) {
+    pass.tensor->sum(pass.ops, own);
+    pass.ops.run(ops::Add{.a = gain, .b = own.row(0), .y = gain});
+    if (ops::is_given(bias)) pass.ops.run(ops::Add{.a = bias, .b = own_bias, .y = bias});
+  }
   finished(pass, kGain);
   finished(pass, kBias);
 }

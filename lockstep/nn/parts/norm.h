@@ -1,4 +1,7 @@
 // Layer norm or RMS norm, with the residual in front of it.
+//
+// A rank that has some of the tokens (nn/tensor_shard.h) makes the gradients of gain and bias for
+// these. The sums over the ranks are what it adds to the gradients: all ranks stay the same.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +15,14 @@ struct NormOptions {
   ops::NormKind kind = ops::NormKind::kLayer;
   float epsilon = 1e-5f;
   std::int64_t width = 0;
-  bool bias = true;  // of a layer norm
+  bool bias = true;         // of a layer norm
+  TensorGroup tensor = {};  // where it divides tokens, gradients are summed over its ranks
 };
 
 class NormPart : public Part {
  public:
   NormPart(Place& next, std::string name, const NormOptions& options)
-      : Part(next, std::move(name), 2, 2), options_(options) {}
+      : Part(next, std::move(name), 2, options.tensor.divides_tokens ? 3 : 2), options_(options) {}
 
   void declare(Declaration& declaration, std::int64_t rows) const;
 
@@ -40,7 +44,7 @@ class NormPart : public Part {
  private:
   // The order of the spec.
   enum Parameter : std::size_t { kGain, kBias };
-  enum Saved : std::size_t { kMean, kRstd };
+  enum Saved : std::size_t { kMean, kRstd, kOwnGradients };
 
   NormOptions options_;
 };

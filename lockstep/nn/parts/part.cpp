@@ -29,6 +29,30 @@ ops::Dropout dropout_of(const Pass& pass, std::string_view purpose, double proba
   return dropout;
 }
 
+Extent stream_tokens(const BatchShape& shape, Side side, const TensorGroup& group) {
+  const std::int64_t tokens = tokens_of(shape, side);
+  if (!group.divides_tokens) return {.first = 0, .count = tokens};
+  if (tokens % group.size != 0) {
+    fail(
+        ErrorCode::kInvalidArgument,
+        "{} ranks cannot divide the {} tokens of a micro-batch evenly ({} sequences of {}); choose "
+        "another train.micro_batch_size or train.seq_len, or set parallel.sequence = false",
+        group.size, tokens, shape.batch, sequence_of(shape, side));
+  }
+  return share_of(tokens, group);
+}
+
+ops::Dropout own_part(ops::Dropout dropout, const Extent& tokens, std::int64_t width) {
+  const auto first = static_cast<std::uint64_t>(tokens.first * width);
+  // As in dropout_of(): random numbers come in fours.
+  if (first % 4 == 0) {
+    dropout.first += first;
+  } else {
+    dropout.seed = seed_for(dropout.seed, first);
+  }
+  return dropout;
+}
+
 const Tensor& checked(const Tensor& field, std::string_view field_name, std::string_view block,
                       DType dtype, const Shape& shape) {
   if (field.dtype() == dtype && field.shape() == shape) return field;

@@ -82,6 +82,9 @@ inline std::int64_t sequence_of(const BatchShape& shape, Side side) {
 inline std::int64_t tokens_of(const BatchShape& shape, Side side) {
   return shape.batch * sequence_of(shape, side);
 }
+// The tokens of the residual stream that a rank of the group has. Throws Error(kInvalidArgument)
+// where the ranks cannot divide them evenly.
+Extent stream_tokens(const BatchShape& shape, Side side, const TensorGroup& group);
 inline const Tensor& mask_of(const Batch& batch, Side side) {
   return side == Side::kTarget ? batch.key_mask : batch.source_mask;
 }
@@ -93,6 +96,10 @@ Tensor reused(const Tensor& spent, const Shape& shape);
 // and backward, different for every purpose, step and sequence. None outside training.
 ops::Dropout dropout_of(const Pass& pass, std::string_view purpose, double probability,
                         std::int64_t elements_per_sequence);
+
+// The same of a rank's tokens of a stream of this width, with the numbers that they have in the
+// whole stream.
+ops::Dropout own_part(ops::Dropout dropout, const Extent& tokens, std::int64_t width);
 
 // A tensor of the batch, which has to be there, of that type and shape. Throws
 // Error(kInvalidArgument) that names block and field.

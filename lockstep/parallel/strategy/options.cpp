@@ -86,6 +86,12 @@ std::string forcing_setting(const ParallelOptions& options, int workers) {
 
 // What does not divide parameters by tensor groups yet.
 void check_tensor(const ParallelOptions& options) {
+  if (options.tensor == 1 && options.sequence) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.sequence = true divides tokens over a tensor group, but parallel.tensor = 1 "
+         "makes "
+         "none. Set parallel.tensor to the number of its ranks, or leave parallel.sequence out");
+  }
   if (options.tensor == 1) return;
   const auto refuse = [&](const std::string& setting) {
     fail(ErrorCode::kUnsupported,
@@ -260,6 +266,11 @@ void bind(Config& config, ParallelOptions& options) {
               "twice in every layer; consecutive ranks are a group. Data parallelism and ZeRO work "
               "between groups.",
               {.min = 1, .max = 1024});
+  config.bind(
+      "parallel.sequence", options.sequence,
+      "With parallel.tensor, whether the ranks of a group also divide the tokens of what is "
+      "between matrix products: the residual stream, norms and dropout (sequence "
+      "parallelism). Activations take 1/tensor of the memory; as many bytes are sent.");
   config.bind("parallel.check_every", options.check_every,
               "Steps between comparisons of all workers' parameters (ddp); 0: never.", {.min = 0});
 }

@@ -51,6 +51,7 @@ struct ParallelOptions {
   ServerOptions server;
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
   int tensor = 1;         // ranks of a tensor group; every worker is one (nn/tensor_shard.h)
+  bool sequence = false;  // whether they divide tokens too
 
   // Not settings: the number of nodes and the settings of the communicator, set by the code that
   // starts workers.

@@ -424,7 +424,9 @@ nn::ModelOptions model_options_of(const TrainOptions& options) {
     model.epsilon = static_cast<float>(options.model.norm_epsilon);
   }
   model.theta = static_cast<float>(options.model.rope_theta);
-  model.tensor = {.size = options.parallel.tensor, .rank = options.parallel.tensor_rank};
+  model.tensor = {.size = options.parallel.tensor,
+                  .rank = options.parallel.tensor_rank,
+                  .divides_tokens = options.parallel.sequence};
   return model;
 }
 

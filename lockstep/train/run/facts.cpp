@@ -44,6 +44,7 @@ std::size_t count_parameters(const nn::FlatParameters& flat) {
 double flops_of_model(TrainOptions options, const Ops& ops) {
   options.parallel.tensor = 1;
   options.parallel.tensor_rank = 0;
+  options.parallel.sequence = false;
   double flops = 0;
   for (const nn::BlockSpec& spec : specs_of(model_of(options), setup_of(options), ops)) {
     flops += spec.forward_flops + spec.backward_flops;

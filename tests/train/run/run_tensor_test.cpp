@@ -26,10 +26,11 @@ struct Mesh {
   int data = 1;
   int tensor = 1;
   int zero = 0;
+  bool sequence = false;
   int ranks() const { return data * tensor; }
   std::string text() const {
     return "data " + std::to_string(data) + ", tensor " + std::to_string(tensor) + ", ZeRO " +
-           std::to_string(zero);
+           std::to_string(zero) + (sequence ? ", sequence" : "");
   }
 };
 
@@ -100,8 +101,8 @@ class RunTensor : public ::testing::Test {
   const fs::path& folder = scratch.path();
 };
 
-constexpr Mesh kMeshes[] = {{1, 2, 0}, {1, 4, 0}, {2, 2, 0}, {2, 2, 1},
-                            {2, 2, 2}, {2, 2, 3}, {3, 2, 3}, {2, 4, 2}};
+constexpr Mesh kMeshes[] = {{1, 2, 0}, {1, 4, 0}, {2, 2, 0}, {2, 2, 1},       {2, 2, 2},
+                            {2, 2, 3}, {3, 2, 3}, {2, 4, 2}, {1, 4, 0, true}, {2, 2, 3, true}};
 
 TEST_F(RunTensor, LossesAndNormsOfEveryMeshAreThoseOfOneWorker) {
   int number = 0;
@@ -143,7 +144,7 @@ TEST_F(RunTensor, ARunIsTheSameToTheBit) {
 TEST_F(RunTensor, CheckpointsMoveBetweenMeshes) {
   run("whole", {}, 16);
   const Curve whole = curve("whole");
-  const Mesh from[] = {{2, 2, 0}, {1, 4, 0}, {2, 2, 3}, {1, 1, 0}, {4, 1, 3}};
+  const Mesh from[] = {{2, 2, 0}, {1, 4, 0, true}, {2, 2, 3}, {1, 1, 0}, {4, 1, 3}};
   const Mesh to[] = {{1, 1, 0}, {2, 2, 2}, {1, 4, 0}, {4, 1, 3}, {2, 4, 1}};
   int number = 0;
   for (const Mesh& first : from) {
@@ -210,6 +211,9 @@ TEST_F(RunTensor, WhatCannotBeDividedIsRefused) {
               HasSubstr("parallel.tensor = 4 does not divide the 2 ranks of this job"));
   EXPECT_THAT(error_of({1, 1, 0}, {"parallel.tensor=2"}),
               HasSubstr("parallel.tensor = 2 does not divide the 1 rank"));
+  EXPECT_THAT(error_of({1, 1, 0, true}, {}), HasSubstr("parallel.sequence = true"));
+  EXPECT_THAT(error_of({1, 4, 0, true}, {"train.seq_len=7", "train.micro_batch_size=1"}),
+              HasSubstr("4 ranks cannot divide the 7 tokens of a micro-batch"));
   EXPECT_THAT(error_of({1, 2, 0}, {"offload.optimizer=host"}), HasSubstr("offload.*"));
   EXPECT_THAT(error_of({2, 2, 0}, {"parallel.compression=int8"}),
               HasSubstr("parallel.compression = \"int8\" is not supported with parallel.tensor"));
