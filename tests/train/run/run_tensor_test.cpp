@@ -56,7 +56,8 @@ class RunTensor : public ::testing::Test {
         // Below the norms of the first steps.
         "optimizer.max_grad_norm=0.5", "train.steps=" + std::to_string(steps),
         "parallel.tensor=" + std::to_string(mesh.tensor),
-        "parallel.zero=" + std::to_string(mesh.zero)};
+        "parallel.zero=" + std::to_string(mesh.zero),
+        "parallel.sequence=" + std::string(mesh.sequence ? "true" : "false")};
     settings.insert(settings.end(), more.begin(), more.end());
     const StopSignal stop;
     CommOptions comm;
@@ -113,7 +114,7 @@ TEST_F(RunTensor, LossesAndNormsOfEveryMeshAreThoseOfOneWorker) {
     const Curve alone = curve(one);
     ASSERT_EQ(alone.losses.size(), 20u);
     for (const Mesh& mesh : kMeshes) {
-      if (family != "gpt2" && mesh.zero == 1) continue;
+      if (family != "gpt2" && mesh.zero < 3 && !mesh.sequence) continue;
       SCOPED_TRACE(family + ": " + mesh.text());
       const std::string dir = "mesh" + std::to_string(number++);
       run(dir, mesh, 20, model);
@@ -142,10 +143,10 @@ TEST_F(RunTensor, ARunIsTheSameToTheBit) {
 
 // Saved on one mesh, continued on others.
 TEST_F(RunTensor, CheckpointsMoveBetweenMeshes) {
-  run("whole", {}, 16);
+  run("whole", {}, 12);
   const Curve whole = curve("whole");
-  const Mesh from[] = {{2, 2, 0}, {1, 4, 0, true}, {2, 2, 3}, {1, 1, 0}, {4, 1, 3}};
-  const Mesh to[] = {{1, 1, 0}, {2, 2, 2}, {1, 4, 0}, {4, 1, 3}, {2, 4, 1}};
+  const Mesh from[] = {{2, 2, 0}, {1, 4, 0, true}, {2, 2, 3}, {1, 1, 0}};
+  const Mesh to[] = {{1, 1, 0}, {2, 2, 2}, {1, 4, 0}, {4, 1, 3}};
   int number = 0;
   for (const Mesh& first : from) {
     for (const Mesh& second : to) {
@@ -153,7 +154,7 @@ TEST_F(RunTensor, CheckpointsMoveBetweenMeshes) {
       SCOPED_TRACE(first.text() + " to " + second.text());
       const std::string dir = "moved" + std::to_string(number++);
       run(dir, first, 6);
-      run(dir, second, 16);
+      run(dir, second, 12);
       const Curve moved = curve(dir);
       expect_near(moved.losses, whole.losses, 1e-5);
       expect_near(moved.norms, whole.norms, 1e-4);
