@@ -90,6 +90,9 @@ struct BlockSpec {
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
   double recompute_flops = 0;  // of restore(), or of forward() run again, as the setup has it
+  // What a rank of a tensor group sends in forward and backward of training, at least
+  // (comm/least_bytes.h).
+  std::uint64_t tensor_bytes = 0;
   friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 

@@ -5,7 +5,8 @@
 // a divided dimension gives each rank a partial sum; sum() replaces it by the sum over all ranks.
 // Layers that divide their outputs sum in backward, those that divide their inputs in forward, so a
 // transformer layer sums twice in each. With sequence parallelism every sum is a reduce-scatter of
-// tokens, and tokens are gathered before the next product: as many bytes.
+// tokens, and tokens are gathered before the next product, and once more in backward: five quarters
+// of the bytes.
 #pragma once
 
 #include <cstddef>

@@ -115,6 +115,21 @@ std::string flops_text(const TrainOptions& options, const MemoryPlan& plan) {
   return "\nFLOPs of a step, matrix products alone\n" + table.text();
 }
 
+// What a rank sends to its tensor group in a step.
+std::uint64_t tensor_bytes(const TrainOptions& options, const MemoryPlan& plan) {
+  std::uint64_t bytes = 0;
+  for (const nn::BlockSpec& spec : plan.specs) bytes += spec.tensor_bytes;
+  return bytes * static_cast<std::uint64_t>(train::solved(options.batch).accumulation);
+}
+
+std::string tensor_text(const TrainOptions& options, const MemoryPlan& plan) {
+  if (options.parallel.tensor == 1) return "";
+  const std::uint64_t bytes = tensor_bytes(options, plan);
+  TextTable table("lrr");
+  table.row({"activations", si_bytes(bytes), format_count(bytes)});
+  return "\na rank sends to its tensor group in a step\n" + table.text();
+}
+
 std::string traffic_text(const TrainOptions& options, const MemoryPlan& plan) {
   if (options.batch.workers == 1) return "";
   const auto traffic = traffic_of(options, plan);
@@ -201,6 +216,7 @@ std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const
                 {"total", plan.flops.total() * times}}}};
   object["ranks"] = options.batch.workers * options.parallel.tensor;
   object["tensor"] = options.parallel.tensor;
+  object["tensor_bytes"] = tensor_bytes(options, plan);
   object["zero"] = options.parallel.zero;
   object["sent"] = json_of(traffic_of(options, plan));
   if (!answer.alternatives.empty()) {
@@ -263,10 +279,10 @@ void plan_run(const RunQuestion& question) {
     fmt::print("{}", json_text(options, plan, *ops, answer));
   } else {
     fmt::print(
-        "{}{}{}{}{}{}{}", heading(options, plan, *ops),
+        "{}{}{}{}{}{}{}{}", heading(options, plan, *ops),
         answer.chosen.empty() ? "" : fmt::format("memory.auto: {}\n", answer.chosen),
-        memory_text(plan), traffic_text(options, plan), flops_text(options, plan),
-        limits_text(options, plan),
+        memory_text(plan), traffic_text(options, plan), tensor_text(options, plan),
+        flops_text(options, plan), limits_text(options, plan),
         answer.alternatives.empty() ? "" : text(answer.alternatives, machines, answer.budget));
   }
   std::fflush(stdout);

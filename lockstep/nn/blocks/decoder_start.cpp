@@ -28,6 +28,10 @@ BlockSpec DecoderStart::spec(const Setup& setup, const Ops& ops) const {
   declaration.activation("spare", full ? Shape{own_source, options_.hidden} : Shape{0},
                          Life::kForward);
   norm_.declare(declaration, own_source);
+  if (options_.tensor.divides_tokens) {
+    declaration.gathers(setup.shape.source_tokens() * options_.hidden, setup.dtype,
+                        options_.tensor);
+  }
   tables_.declare(declaration);
   return declaration.take();
 }

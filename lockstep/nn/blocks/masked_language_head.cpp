@@ -41,6 +41,9 @@ BlockSpec MaskedLanguageHead::spec(const Setup& setup, const Ops& ops) const {
   declaration.activation("derivative", stream, Life::kBackward);
   declaration.activation("normed", stream, Life::kKept);
   declaration.activation("all", stream_.divides_tokens ? stream : Shape{0}, Life::kKept);
+  if (stream_.divides_tokens) {
+    declaration.gathers(static_cast<std::int64_t>(stream.elements()), setup.dtype, stream_);
+  }
   dense_.declare(declaration, tokens, false);
   norm_.declare(declaration, tokens);
   classifier_.declare(declaration);

@@ -52,6 +52,11 @@ void ClassifierPart::declare(Declaration& declaration) const {
   declaration.activation(named("all"),
                          options_.tensor.divides_tokens ? Shape{rows, options_.hidden} : Shape{0},
                          Life::kKept);
+  if (is_divided()) {
+    declaration.sums(rows * options_.hidden, setup.dtype, options_.tensor);
+    declaration.gathers(options_.tensor.size * rows * ops::kLogitStatistics, DType::kF32,
+                        options_.tensor);
+  }
   // A product of all rows in FLOPs, of a chunk in memory.
   const std::int64_t rest = rows % chunk;
   declaration.linear(chunk, options_.hidden, classes, false, rows / chunk);

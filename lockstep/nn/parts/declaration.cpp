@@ -77,6 +77,18 @@ void Declaration::linear_part(std::int64_t rows, std::int64_t in, std::int64_t o
   spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
 }
 
+void Declaration::sums(std::int64_t elements, DType dtype, const TensorGroup& group, bool again) {
+  gathers(2 * elements, dtype, group, again);
+}
+
+void Declaration::gathers(std::int64_t elements, DType dtype, const TensorGroup& group,
+                          bool again) {
+  const auto bytes = static_cast<std::uint64_t>(elements) * size_of(dtype);
+  const std::uint64_t times = again && setup_.recompute == Recompute::kFull ? 2 : 1;
+  const auto ranks = static_cast<std::uint64_t>(group.size);
+  spec_.tensor_bytes += times * bytes * (ranks - 1) / ranks;
+}
+
 void Declaration::attention(const ops::AttentionShape& shape) {
   spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
   // Scores and the weighted sum of values, the whole square counted as plan/arithmetic.h does.

@@ -52,6 +52,10 @@ class Declaration {
               std::int64_t times = 1);
   // Scratch memory for the gradient of a part of a linear layer's outputs.
   void linear_part(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t of_outputs);
+  // A rank of a group sums a tensor of that many elements over the group, or gathers or scatters
+  // one; `again`: also when forward is run again.
+  void sums(std::int64_t elements, DType dtype, const TensorGroup& group, bool again = false);
+  void gathers(std::int64_t elements, DType dtype, const TensorGroup& group, bool again = false);
   void attention(const ops::AttentionShape& shape);
   void norm(std::int64_t rows, std::int64_t width);
   void embedding(std::int64_t rows, std::int64_t width, std::int64_t entries);

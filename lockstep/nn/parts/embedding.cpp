@@ -34,6 +34,9 @@ void EmbeddingPart::declare(Declaration& declaration) const {
   declaration.weight(named("types"), options_.types, options_.hidden, options_.stddev);
   declaration.read_in_forward_only();
   declaration.embedding(rows, options_.hidden, vocabulary);
+  const DType dtype = declaration.setup().dtype;
+  // Forward and backward each move all rows once where tokens are divided; else forward sums them.
+  if (is_divided()) declaration.sums(rows * options_.hidden, dtype, options_.tensor);
   if (!options_.tensor.divides_tokens) return;
   declaration.activation(named("all_forward"), {rows, options_.hidden}, Life::kForward);
   declaration.activation(named("all_backward"), {rows, options_.hidden}, Life::kBackward);

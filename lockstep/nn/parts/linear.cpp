@@ -41,8 +41,16 @@ void LinearPart::declare(Declaration& declaration, std::int64_t rows, bool again
   }
   declaration.linear(rows, in(), out(), again);
   declare_bytes(declaration, rows);
-  if (!divides_tokens(options_)) return;
-  const std::int64_t width = options_.divided == Divided::kOutputs ? in() : out();
+  if (!divides(Divided::kOutputs) && !divides(Divided::kInputs)) return;
+  const DType dtype = declaration.setup().dtype;
+  const bool of_outputs = options_.divided == Divided::kOutputs;
+  const std::int64_t width = of_outputs ? in() : out();
+  if (!divides_tokens(options_)) {
+    return declaration.sums(rows * width, dtype, options_.tensor, !of_outputs && again);
+  }
+  // x, x again and dx; or y and dy.
+  declaration.gathers(rows * width, dtype, options_.tensor, again);
+  declaration.gathers((of_outputs ? 2 : 1) * rows * width, dtype, options_.tensor);
   declaration.activation(named("all_forward"), {rows, width}, Life::kForward);
   declaration.activation(named("all_backward"), {rows, width}, Life::kBackward);
 }

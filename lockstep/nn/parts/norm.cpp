@@ -10,7 +10,9 @@ void NormPart::declare(Declaration& declaration, std::int64_t rows) const {
   declaration.statistic(named("rstd"), {rows}, Life::kKept);
   declaration.norm(rows, options_.width);
   if (!options_.tensor.divides_tokens) return;
-  declaration.gradient(named("own_gradients"), {layer && options_.bias ? 2 : 1, options_.width});
+  const std::int64_t gradients = layer && options_.bias ? 2 : 1;
+  declaration.gradient(named("own_gradients"), {gradients, options_.width});
+  declaration.sums(gradients * options_.width, declaration.setup().gradient, options_.tensor);
 }
 
 void NormPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {

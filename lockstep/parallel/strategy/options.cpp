@@ -270,7 +270,8 @@ void bind(Config& config, ParallelOptions& options) {
       "parallel.sequence", options.sequence,
       "With parallel.tensor, whether the ranks of a group also divide the tokens of what is "
       "between matrix products: the residual stream, norms and dropout (sequence "
-      "parallelism). Activations take 1/tensor of the memory; as many bytes are sent.");
+      "parallelism). Activations take 1/tensor of the memory; a layer sends five quarters of the "
+      "bytes.");
   config.bind("parallel.check_every", options.check_every,
               "Steps between comparisons of all workers' parameters (ddp); 0: never.", {.min = 0});
 }
