@@ -1,5 +1,6 @@
 #include "lockstep/tensor/cuda.h"
 
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -23,9 +24,40 @@ constexpr ModuleSpec kCudaModule{
     .version = kModuleVersion,
 };
 
+CudaModule& look_up_interface() {
+  return *module().function<InterfaceFunction>(kInterfaceSymbol)();
+}
+
+// Null where there is none.
+CudaModule* find_interface() {
+  try {
+    return &look_up_interface();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 CudaModule& interface() {
-  static CudaModule& kInterface = *module().function<InterfaceFunction>(kInterfaceSymbol)();
-  return kInterface;
+  static CudaModule* const kInterface = find_interface();
+  return kInterface != nullptr ? *kInterface : look_up_interface();  // which throws the reason
+}
+
+// The module, or why there is none. The error is kept and not thrown by the initialiser of a
+// static: that would search for the file again at every call, and the thread sanitizer of GCC 12
+// never wakes a thread that waits for an initialiser that throws.
+struct Loading {
+  std::optional<Module> module;
+  std::optional<Error> failure;
+};
+
+Loading load() {
+  Loading loading;
+  try {
+    loading.module.emplace(kCudaModule);
+  } catch (const Error& error) {
+    loading.failure = error;
+  }
+  return loading;
 }
 
 [[noreturn]] void refuse(int index, std::string_view why) {
@@ -36,8 +68,9 @@ CudaModule& interface() {
 }  // namespace
 
 const Module& module() {
-  static const Module kModule(kCudaModule);
-  return kModule;
+  static const Loading kLoading = load();
+  if (kLoading.failure) throw Error(*kLoading.failure);
+  return *kLoading.module;
 }
 
 CudaModule& module_for(int index) {

@@ -55,6 +55,21 @@ TEST_F(DevScript, BuildBuildsEverything) {
   EXPECT_THAT(outcome.text, ContainsRegex("cmake --build --preset release -j [0-9]+\n"));
 }
 
+// The others run all the same.
+TEST_F(DevScript, CiNamesThePartThatFails) {
+  put_program("bin/cmake", "exit 0");
+  put_program("bin/ctest", "case $* in *tsan*) exit 1 ;; esac");
+  put_program("build/asan-ubsan/tests/some_test", "exit 0");
+  const auto outcome = dev("ci");
+  EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
+  for (const char* part :
+       {"run_test", "test_asan_core", "test_asan_units", "test_asan_processes"}) {
+    EXPECT_THAT(outcome.text, ContainsRegex(std::string("\n") + part + " +0 min  passed\n"));
+  }
+  EXPECT_THAT(outcome.text, ContainsRegex("\ntest_tsan +0 min  FAILED\n"));
+  EXPECT_THAT(outcome.text, HasSubstr("failed: test_tsan\n"));
+}
+
 // All that compiling and linking need lies in it, and no link leads out of it.
 TEST_F(DevScript, BundleHoldsWhatUnpacksTexts) {
 #ifndef __x86_64__
