@@ -10,6 +10,8 @@
 namespace lockstep::plan {
 namespace {
 
+constexpr int kMostScheduled = 1'000'000;
+
 std::string_view verb_of(ActionKind kind) {
   switch (kind) {
     case ActionKind::kForward:
@@ -105,6 +107,13 @@ void check_counts(const PipelineShape& shape) {
   check(shape.chunks, "chunks per stage");
   check(shape.slices, "slices");
   check(shape.batches, "batches");
+  const double computations =
+      1.0 * shape.stages * shape.micro_batches * shape.chunks * shape.slices * shape.batches;
+  if (computations > kMostScheduled) {
+    fail(ErrorCode::kInvalidArgument,
+         "stages x micro-batches x chunks x slices x batches is {:.0f}; schedules have up to {}",
+         computations, kMostScheduled);
+  }
 }
 
 }  // namespace

@@ -105,7 +105,7 @@ std::span<const PipelineKind> pipeline_kinds();
 // The kind of that name. Throws Error(kInvalidArgument) with all names and the nearest.
 const PipelineKind& find_pipeline_kind(std::string_view name);
 
-// Throws Error(kInvalidArgument) for a shape that the kind cannot serve.
+// Throws Error(kInvalidArgument) for a shape that the kind cannot serve, or that is too large.
 StepSchedule make_step_schedule(const PipelineKind& kind, const PipelineShape& shape);
 
 }  // namespace lockstep::plan

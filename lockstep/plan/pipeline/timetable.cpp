@@ -44,9 +44,13 @@ class StepSimulation {
     bool done = false;
   };
 
+  // Forward goes up the stages, backward comes down.
   bool advance_all() {
     bool progress = false;
     for (int stage = 0; stage < shape_.stages; ++stage) {
+      while (advance(stage)) progress = true;
+    }
+    for (int stage = shape_.stages; stage-- > 0;) {
       while (advance(stage)) progress = true;
     }
     return progress;

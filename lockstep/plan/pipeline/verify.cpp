@@ -87,9 +87,13 @@ class SymbolicStep {
     if (action.version != 0) fault(stage, action, "a message uses no weights");
   }
 
+  // Forward goes up the stages, backward comes down.
   bool advance_all() {
     bool progress = false;
     for (int stage = 0; stage < shape_.stages; ++stage) {
+      while (advance(stage)) progress = true;
+    }
+    for (int stage = shape_.stages; stage-- > 0;) {
       while (advance(stage)) progress = true;
     }
     return progress;

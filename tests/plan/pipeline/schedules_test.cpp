@@ -22,12 +22,12 @@ using ::testing::HasSubstr;
 
 constexpr double kTolerance = 1e-9;
 
-// All of them have whole backwards of their own length.
 const std::vector<StepTimes> kUnevenTimes = {
     {.forward = 1, .backward_input = 1, .backward_weight = 1},
     {.forward = 1, .backward_input = 0.75, .backward_weight = 0.5},
     {.forward = 3, .backward_input = 1, .backward_weight = 0.25},
-    {.forward = 0.5, .backward_input = 2, .backward_weight = 1.5}};
+    {.forward = 0.5, .backward_input = 2, .backward_weight = 1.5},
+    {.forward = 1, .backward_input = 1, .backward_weight = 2}};
 
 StepSchedule made(std::string_view kind, const PipelineShape& shape) {
   return make_step_schedule(find_pipeline_kind(kind), shape);
@@ -172,7 +172,11 @@ TEST(ZeroBubbleH1, HasAThirdOfTheBubbleWithTheSameMemory) {
     }
     EXPECT_THAT(verify(schedule).stash, Each(std::min(p, m)));
     for (const StepTimes& times : kUnevenTimes) {
+      const auto& [f, b, w, message, slices] = times;
       EXPECT_LE(bubble_of(schedule, times), bubble_of(made("1f1b", {p, m}), times) + kTolerance);
+      if (m < p) continue;
+      EXPECT_NEAR(bubble_of(schedule, times),
+                  (p - 1) * std::max({f, b, f + b - w}) / (m * (f + b + w)), kTolerance);
     }
   });
 }
@@ -182,6 +186,12 @@ TEST(ZeroBubbleH2, NeverWaitsOnceItStartedWithTwiceTheMemory) {
     const StepSchedule schedule = made("zb_h2", {p, m});
     EXPECT_NEAR(simulate(schedule, {}).bubble_without_barrier(),
                 std::max(2 * p - 1 - m, 0) / (3.0 * m), kTolerance);
+    for (const StepTimes& times : kUnevenTimes) {
+      const auto& [f, b, w, message, slices] = times;
+      if (m < 2 * p - 1) continue;
+      EXPECT_NEAR(simulate(schedule, times).bubble_without_barrier(),
+                  (p - 1) * std::max({0.0, b - f, f + b - 2 * w}) / (m * (f + b + w)), kTolerance);
+    }
     EXPECT_THAT(verify(schedule).stash, Each(std::min(2 * p - 1, m)));
   });
 }
@@ -251,6 +261,7 @@ TEST(StepSchedules, RefuseWhatTheyCannotServe) {
   EXPECT_THAT(refusal("pipedream_2bw", {8, 4}), HasSubstr("needs 7 micro-batches or more"));
   EXPECT_THAT(refusal("gpipe", {0, 8}), HasSubstr("0 stages; 1 or more are fine"));
   EXPECT_THAT(refusal("gpipe", {4, -1}), HasSubstr("-1 micro-batches"));
+  EXPECT_THAT(refusal("gpipe", {1 << 30, 1 << 30}), HasSubstr("schedules have up to 1000000"));
   EXPECT_THAT(refusal("1f1c", {4, 8}), HasSubstr("(did you mean 1f1b?)"));
 }
 
