@@ -65,6 +65,7 @@ inline const std::vector<Level>& levels() {
       {"nn"},
 
       {"optim"},
+      {"plan/mesh", "plan/pipeline"},
       {"plan"},
 
       {"ops/cpu", "ops/cuda"},

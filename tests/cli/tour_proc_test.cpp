@@ -1,5 +1,5 @@
-// docs/tour.md: every picture of the page is redrawn by the command that the page names, and has
-// the same bytes. A picture that changes is drawn again by `./dev tour`.
+// docs/tour.md and docs/mesh.md: every picture of a page is redrawn by the command that the page
+// names, and has the same bytes. A picture that changes is drawn again by `./dev tour`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -22,7 +22,14 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-const std::string kPictures = "docs/images/tour/";
+// A page of pictures.
+struct Page {
+  std::string path;      // "docs/tour.md"
+  std::string pictures;  // its folder from docs/, "images/tour/"
+  std::size_t count;     // of its pictures
+};
+const std::vector<Page> kPages = {{"docs/tour.md", "images/tour/", 12},
+                                  {"docs/mesh.md", "images/mesh/", 7}};
 
 std::string content_of(const fs::path& path) {
   std::ifstream stream(path, std::ios::binary);
@@ -35,36 +42,40 @@ struct TourCommand {
   std::string picture;    // "ring.svg"
 };
 
-std::vector<TourCommand> commands_of_tour(const std::string& page) {
-  const std::regex command("\n *(?:\\$ )?lockstep (explain [^\n`]*--svg )" + kPictures +
+std::vector<TourCommand> commands_of(const Page& page, const std::string& text) {
+  const std::regex command("\n *(?:\\$ )?lockstep (explain [^\n`]*--svg )docs/" + page.pictures +
                            "([a-z_-]+\\.svg)\n");
   std::vector<TourCommand> commands;
-  for (std::sregex_iterator at(page.begin(), page.end(), command), end; at != end; ++at) {
+  for (std::sregex_iterator at(text.begin(), text.end(), command), end; at != end; ++at) {
     commands.push_back({(*at)[1], (*at)[2]});
   }
   return commands;
 }
 
-TEST(Tour, CommandsOfThePageDrawItsPictures) {
-  const std::string page = content_of(in_sources("docs/tour.md"));
+void expect_drawn_by_its_commands(const Page& page) {
+  const std::string text = content_of(in_sources(page.path));
+  const std::string pictures = "docs/" + page.pictures;
   const ScratchFolder folder;
   std::set<std::string> drawn;
-  for (const TourCommand& command : commands_of_tour(page)) {
+  for (const TourCommand& command : commands_of(page, text)) {
     const fs::path path = folder.path() / command.picture;
     const Outcome outcome = run_lockstep(command.arguments + path.string());
     ASSERT_EQ(outcome.exit_code, 0) << command.arguments << outcome.text;
     EXPECT_EQ(outcome.text, "drawn in " + path.string() + "\n");
-    EXPECT_TRUE(content_of(path) == content_of(in_sources(kPictures + command.picture)))
+    EXPECT_TRUE(content_of(path) == content_of(in_sources(pictures + command.picture)))
         << command.picture << " is not what the page's command draws; ./dev tour draws it anew";
-    EXPECT_THAT(page, HasSubstr("](images/tour/" + command.picture + ")"));
+    EXPECT_THAT(text, HasSubstr("](" + page.pictures + command.picture + ")"));
     drawn.insert(command.picture);
   }
-  EXPECT_GE(drawn.size(), 12u);
-  for (const auto& entry : fs::directory_iterator(in_sources(kPictures))) {
+  EXPECT_EQ(drawn.size(), page.count) << page.path;
+  for (const auto& entry : fs::directory_iterator(in_sources(pictures))) {
     EXPECT_EQ(drawn.count(entry.path().filename().string()), 1u)
-        << entry.path() << " is drawn by no command of docs/tour.md";
+        << entry.path() << " is drawn by no command of " << page.path;
   }
 }
+
+TEST(Tour, CommandsOfThePageDrawItsPictures) { expect_drawn_by_its_commands(kPages[0]); }
+TEST(MeshPage, CommandsOfThePageDrawItsPictures) { expect_drawn_by_its_commands(kPages[1]); }
 
 // The two that the README shows side by side; its command draws the first.
 TEST(Tour, TheReadmesCommandDrawsItsPictures) {
@@ -85,24 +96,28 @@ TEST(Tour, TheReadmesCommandDrawsItsPictures) {
 }
 
 TEST(Tour, PicturesAreForEyesAndEarsAndBothScreens) {
-  for (const auto& entry : fs::directory_iterator(in_sources(kPictures))) {
-    const std::string svg = content_of(entry.path());
-    EXPECT_THAT(svg, HasSubstr("<title id=\"title\">")) << entry.path();
-    EXPECT_THAT(svg, HasSubstr("<desc id=\"description\">")) << entry.path();
-    EXPECT_THAT(svg, HasSubstr("viewBox=\"0 0 ")) << entry.path();
-    EXPECT_THAT(svg, HasSubstr("@media (prefers-color-scheme: dark)")) << entry.path();
-    EXPECT_EQ(svg.find("var(--"), std::string::npos) << entry.path();
+  for (const Page& page : kPages) {
+    for (const auto& entry : fs::directory_iterator(in_sources("docs/" + page.pictures))) {
+      const std::string svg = content_of(entry.path());
+      EXPECT_THAT(svg, HasSubstr("<title id=\"title\">")) << entry.path();
+      EXPECT_THAT(svg, HasSubstr("<desc id=\"description\">")) << entry.path();
+      EXPECT_THAT(svg, HasSubstr("viewBox=\"0 0 ")) << entry.path();
+      EXPECT_THAT(svg, HasSubstr("@media (prefers-color-scheme: dark)")) << entry.path();
+      EXPECT_EQ(svg.find("var(--"), std::string::npos) << entry.path();
+    }
   }
 }
 
 TEST(Tour, NamesFilesThatExist) {
-  const std::string page = content_of(in_sources("docs/tour.md"));
   const std::regex name("`(lockstep/[a-z0-9_./]+)`");
-  int names = 0;
-  for (std::sregex_iterator at(page.begin(), page.end(), name), end; at != end; ++at, ++names) {
-    EXPECT_TRUE(fs::exists(in_sources((*at)[1]))) << (*at)[1];
+  for (const Page& page : kPages) {
+    const std::string text = content_of(in_sources(page.path));
+    std::size_t names = 0;
+    for (std::sregex_iterator at(text.begin(), text.end(), name), end; at != end; ++at, ++names) {
+      EXPECT_TRUE(fs::exists(in_sources((*at)[1]))) << (*at)[1];
+    }
+    EXPECT_GE(names, page.count) << page.path;
   }
-  EXPECT_GE(names, 12);
 }
 
 // The errors for mistyped flags of a topic.
@@ -118,19 +133,51 @@ TEST(Tour, TopicsSayWhatIsWrong) {
   expect_refusal("buckets --tflops 0", "more than 0");
   expect_refusal("symmetric --ranks 9", "1 to 8");
   expect_refusal("zero --rank 4", "did you mean --ranks?");
+  expect_refusal("mesh --ranks 16 --tensor 3", "parallel.tensor is 3, which does not divide 16");
+  expect_refusal("mesh --ranks 128 --svg x.svg", "up to 64 ranks");
+  expect_refusal("mesh --ranks-per-node 0", "1 or more");
+  expect_refusal("pipeline --schedule 1f1p", "did you mean 1f1b?");
+  expect_refusal("pipeline --schedule gpipe --chunks 2", "interleaved has several");
+  expect_refusal("pipeline --schedule gpipe --forward 0", "--forward is 0; more than 0 is fine");
+  expect_refusal("pipeline --schedule gpipe --stages 0", "0 stages; 1 or more are fine");
+  expect_refusal("pipeline --stages 1000000 --micro-batches 1000000",
+                 "schedules have up to 1000000");
+  expect_refusal("pipeline --svg x.svg", "choose them by --schedule");
   expect_refusal("all_reduce --algorithm ring --view ring", "give --svg FILE");
   expect_refusal("all_reduce --algorithm ring --view tree --svg x.svg", "form no tree");
 }
 
 TEST(Tour, TopicsPrintAShortText) {
   for (const char* topic : {"block", "memory --layers 2", "buckets --layers 2", "zero",
-                            "gathers --layers 2", "symmetric", "server --layers 2", "checkpoint"}) {
+                            "gathers --layers 2", "symmetric", "server --layers 2", "checkpoint",
+                            "mesh --tensor 2", "pipeline", "pipeline --schedule 1f1b,zb_h1"}) {
     const Outcome outcome = run_lockstep(std::string("explain ") + topic);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
     const auto lines = std::count(outcome.text.begin(), outcome.text.end(), '\n');
     EXPECT_GE(lines, 4) << topic;
     EXPECT_LE(lines, 40) << topic;
   }
+}
+
+TEST(MeshPage, ATimetableIsPrintedAsText) {
+  const Outcome outcome =
+      run_lockstep("explain pipeline --schedule 1f1b --stages 3 --micro-batches 3");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.text, HasSubstr("  stage 0  F0 F1 F2 .  .  .  .  B0 -- .  B1 -- .  B2 --\n"
+                                      "  stage 1  .  F0 F1 .  .  B0 -- F2 B1 -- .  B2 -- .  .\n"
+                                      "  stage 2  .  .  F0 B0 -- F1 B1 -- F2 B2 -- .  .  .  .\n"));
+  EXPECT_THAT(outcome.text, HasSubstr("bubble    66.7 % of the time that a stage computes"));
+  EXPECT_THAT(outcome.text, HasSubstr("stash     3, 2 and 1 micro-batches"));
+  EXPECT_THAT(outcome.text, HasSubstr("messages  12"));
+}
+
+TEST(MeshPage, GroupsArePrintedWithTheirNodes) {
+  const Outcome outcome = run_lockstep("explain mesh --ranks 16 --tensor 2 --pipeline 2");
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.text, HasSubstr("16 ranks: pipeline 2 x data 4 x tensor 2, 8 on a node"));
+  EXPECT_THAT(outcome.text, ::testing::ContainsRegex("pipeline +2 +crosses nodes +\\[0 8\\]"));
+  EXPECT_THAT(outcome.text, ::testing::ContainsRegex("data +4 +inside nodes +\\[0 2 4 6\\]"));
+  EXPECT_THAT(outcome.text, ::testing::ContainsRegex("tensor +2 +inside nodes +\\[0 1\\]"));
 }
 
 }  // namespace

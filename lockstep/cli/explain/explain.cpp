@@ -119,7 +119,8 @@ void list_everything() {
   }
   fmt::print(
       "lockstep explain all_reduce --algorithm ring shows one round by round; lockstep explain "
-      "--help\nlists topics besides collectives: a block, memory, buckets, ZeRO and more.\n");
+      "--help\nlists topics besides collectives: a block, memory, buckets, ZeRO, pipelines and "
+      "more.\n");
 }
 
 // Here every shape comes from flags: one that the algorithm cannot serve is a wrong flag.
@@ -289,6 +290,8 @@ void add_explain(CLI::App& app, int& exit_code) {
   add_explain_symmetric(*command, exit_code);
   add_explain_server(*command, exit_code);
   add_explain_checkpoint(*command, exit_code);
+  add_explain_mesh(*command, exit_code);
+  add_explain_pipeline(*command, exit_code);
   command->callback([command, options, of_shape, &exit_code] {
     if (!command->get_subcommands().empty()) return;  // a topic has done its work
     for (const CLI::Option* option : of_shape) {

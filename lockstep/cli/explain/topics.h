@@ -17,6 +17,8 @@ void add_explain_gathers(CLI::App& explain, int& exit_code);
 void add_explain_symmetric(CLI::App& explain, int& exit_code);
 void add_explain_server(CLI::App& explain, int& exit_code);
 void add_explain_checkpoint(CLI::App& explain, int& exit_code);
+void add_explain_mesh(CLI::App& explain, int& exit_code);
+void add_explain_pipeline(CLI::App& explain, int& exit_code);
 
 // Adds --svg FILE.
 void add_svg_flag(CLI::App& command, std::string& path);
