@@ -15,6 +15,7 @@
 #include "lockstep/base/text/number.h"
 #include "lockstep/parallel/communication/machines.h"
 #include "lockstep/parallel/make_strategy.h"
+#include "lockstep/plan/mesh/mesh.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/dataset/batch_source.h"
 #include "lockstep/train/dataset/fingerprint.h"
@@ -58,16 +59,20 @@ parallel::StrategyJob strategy_job(const RunOptions& options, const std::string&
           .most_micro_batches = solved(options.train.batch).accumulation};
 }
 
-// The groups of a job whose ranks divide a model: consecutive ranks are a tensor group, and those
-// of the same position in each are the workers of data parallelism.
+// The groups of a job whose ranks divide a model (plan/mesh/mesh.h): tensor groups, and between
+// them the workers of data parallelism.
 class TensorGroups {
  public:
   // nullptr: one rank. `world` outlives it.
   TensorGroups(const parallel::ParallelOptions& options, Communicator* world) : workers_(world) {
     if (world == nullptr || options.tensor == 1) return;
-    tensor_ = world->split(world->rank() / options.tensor, world->rank());
+    const plan::Mesh mesh = plan::mesh_of(world->size(), {.data = 0, .tensor = options.tensor});
+    const auto group = [&](plan::Axis axis) {
+      return world->split(mesh.color(axis, world->rank()), mesh.key(axis, world->rank()));
+    };
+    tensor_ = group(plan::Axis::kTensor);
     axis_.emplace(*tensor_);
-    data_ = world->split(world->rank() % options.tensor, world->rank());
+    data_ = group(plan::Axis::kData);
     workers_ = data_->size() > 1 ? data_.get() : nullptr;
   }
 
