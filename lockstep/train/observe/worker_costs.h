@@ -22,9 +22,10 @@ struct WorkerCosts {
   double slowest_seconds = 0;          // its compute time
 };
 
-// For a run of `workers` workers; nothing for one. With asp and ssp these are the costs of each
-// worker's last share. Workers without known costs are left out; with only one known, no worker is
-// the slowest.
-std::optional<WorkerCosts> costs_of_workers(std::span<const parallel::StepCost> costs, int workers);
+// For a run of `ranks` ranks; nothing for one. Costs are those of workers, each of which may be
+// several ranks. With asp and ssp these are the costs of each worker's last share. Workers without
+// known costs are left out; with only one known, no worker is the slowest.
+std::optional<WorkerCosts> costs_of_workers(std::span<const parallel::StepCost> costs, int ranks,
+                                            int ranks_per_worker = 1);
 
 }  // namespace lockstep::train

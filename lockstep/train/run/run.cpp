@@ -15,7 +15,6 @@
 #include "lockstep/base/text/number.h"
 #include "lockstep/parallel/communication/machines.h"
 #include "lockstep/parallel/make_strategy.h"
-#include "lockstep/plan/mesh/mesh.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/dataset/batch_source.h"
 #include "lockstep/train/dataset/fingerprint.h"
@@ -32,6 +31,7 @@
 #include "lockstep/train/run/samples.h"
 #include "lockstep/train/run/saving.h"
 #include "lockstep/train/run/start.h"
+#include "lockstep/train/run/tensor_groups.h"
 #include "lockstep/train/run/trace.h"
 #include "lockstep/train/run/unused_settings.h"
 #include "lockstep/train/run/validation.h"
@@ -58,35 +58,6 @@ parallel::StrategyJob strategy_job(const RunOptions& options, const std::string&
           .host = host,
           .most_micro_batches = solved(options.train.batch).accumulation};
 }
-
-// The groups of a job whose ranks divide a model (plan/mesh/mesh.h): tensor groups, and between
-// them the workers of data parallelism.
-class TensorGroups {
- public:
-  // nullptr: one rank. `world` outlives it.
-  TensorGroups(const parallel::ParallelOptions& options, Communicator* world) : workers_(world) {
-    if (world == nullptr || options.tensor == 1) return;
-    const plan::Mesh mesh = plan::mesh_of(world->size(), {.data = 0, .tensor = options.tensor});
-    const auto group = [&](plan::Axis axis) {
-      return world->split(mesh.color(axis, world->rank()), mesh.key(axis, world->rank()));
-    };
-    tensor_ = group(plan::Axis::kTensor);
-    axis_.emplace(*tensor_);
-    data_ = group(plan::Axis::kData);
-    workers_ = data_->size() > 1 ? data_.get() : nullptr;
-  }
-
-  // nullptr: there are none.
-  nn::TensorAxis* axis() const { return axis_ ? &*axis_ : nullptr; }
-  // nullptr: there is one.
-  Communicator* workers() const { return workers_; }
-
- private:
-  std::unique_ptr<Communicator> tensor_;
-  std::unique_ptr<Communicator> data_;
-  mutable std::optional<nn::TensorAxis> axis_;
-  Communicator* workers_;
-};
 
 // A dedicated parameter server.
 RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator& world,
@@ -273,11 +244,8 @@ class Run {
     auto metrics = trainer_.step(micro_batches, share, stop_.came());
     if (!metrics) return false;
     record.metrics = std::move(*metrics);
-    record.workers = costs_of_workers(record.metrics.costs, group_.size());
-    // Costs are those of workers, each of which stands for the ranks of a tensor group.
-    if (record.workers && record.workers->slowest_rank > 0) {
-      record.workers->slowest_rank *= options_.train.parallel.tensor;
-    }
+    record.workers =
+        costs_of_workers(record.metrics.costs, group_.size(), options_.train.parallel.tensor);
     record.metrics.seconds -= saving_.take_waited();
     saving_.changed();
     saving_.look();
@@ -504,7 +472,7 @@ RunOutcome run_training(const RunSettings& settings,
   }
   const std::unique_ptr<Ops> ops = make_ops(planned.options.train);
   const ResolvedRun resolved = resolve(planned, opened->dataset, *ops, group);
-  const TensorGroups groups(spread, world);
+  TensorGroups groups(spread, world);
   Run run({.resolved = resolved,
            .opened = *opened,
            .ops = *ops,
