@@ -166,6 +166,19 @@ std::vector<Drawing::Key> keys_of(const std::vector<TimedSchedule>& schedules) {
   return keys;
 }
 
+// What else labels and shades say.
+std::string meaning_of_parts(const std::vector<TimedSchedule>& schedules) {
+  const auto any = [&](int PipelineShape::*count) {
+    return std::ranges::any_of(
+        schedules, [&](const TimedSchedule& timed) { return timed.schedule.shape.*count > 1; });
+  };
+  std::string text;
+  if (any(&PipelineShape::slices)) text += " 1.2 is slice 2 of micro-batch 1.";
+  if (any(&PipelineShape::chunks)) text += " Pale boxes are every second chunk of a stage.";
+  if (any(&PipelineShape::batches)) text += " Pale boxes are every second batch.";
+  return text;
+}
+
 }  // namespace
 
 std::string percent(double part) {
@@ -217,9 +230,10 @@ std::string draw_timetables(const std::vector<TimedSchedule>& schedules, const s
       "A row for every stage and time to the right: which micro-batch the stage computes "
       "forward or backward, where it waits, and when it updates.");
   drawing.note(note);
-  drawing.note(
-      "Numbers are micro-batches. A stage holds the activations of micro-batches between their "
-      "forward and the end of their backward; on the right, how many at most.");
+  drawing.note(fmt::format(
+      "Numbers are micro-batches.{} A stage holds the activations of micro-batches between their "
+      "forward and the end of their backward; on the right, how many at most.",
+      meaning_of_parts(schedules)));
   drawing.legend(Drawing::kMargin, drawing.notes_end() + 26, keys_of(schedules));
   double y = drawing.notes_end() + 40;
   for (const TimedSchedule& timed : schedules) y = draw_timetable(drawing, axis, y, timed);

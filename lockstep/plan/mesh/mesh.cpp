@@ -6,6 +6,7 @@
 #include <limits>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text/text.h"

@@ -1,6 +1,7 @@
 // The computations of a step, numbered, and what each of them needs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>

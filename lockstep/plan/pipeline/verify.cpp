@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "lockstep/base/error.h"
 #include "lockstep/plan/pipeline/computations.h"

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -148,14 +150,18 @@ TEST(Interleaved, DividesTheBubbleByItsChunksForAnyNumberOfMicroBatches) {
   });
 }
 
-// Stage 0 holds its forwards before the first backward, and one more.
-TEST(Interleaved, HoldsWhatMegatronHolds) {
-  for (const int p : {2, 4, 8}) {
-    for (int v = 2; v <= 4; ++v) {
-      const StepCounts counts = verify(made("interleaved", {p, 4 * p, v}));
-      for (int stage = 0; stage < p; ++stage) {
-        EXPECT_EQ(counts.stash[static_cast<std::size_t>(stage)],
-                  2 * (p - 1 - stage) + (v - 1) * p + 1);
+// A stage holds its forwards before the first backward, and one more. With p | m groups are of p.
+TEST(Interleaved, HoldsWhatMegatronHoldsAndMoreWithLargerGroups) {
+  for (const int p : {2, 3, 4, 8}) {
+    for (int m = 3 * p; m <= 5 * p; ++m) {
+      const int groups = m / p;
+      const int largest = (m + groups - 1) / groups;
+      for (int v = 2; v <= 4; ++v) {
+        const StepCounts counts = verify(made("interleaved", {p, m, v}));
+        for (int stage = 0; stage < p; ++stage) {
+          EXPECT_EQ(counts.stash[static_cast<std::size_t>(stage)],
+                    2 * (p - 1 - stage) + (v - 1) * largest + 1);
+        }
       }
     }
   }
