@@ -89,8 +89,8 @@ void check_tensor(const ParallelOptions& options) {
   if (options.tensor == 1 && options.sequence) {
     fail(ErrorCode::kInvalidArgument,
          "parallel.sequence = true divides tokens over a tensor group, but parallel.tensor = 1 "
-         "makes "
-         "none. Set parallel.tensor to the number of its ranks, or leave parallel.sequence out");
+         "makes none. Set parallel.tensor to the number of its ranks, or leave parallel.sequence "
+         "out");
   }
   if (options.tensor == 1) return;
   const auto refuse = [&](const std::string& setting) {

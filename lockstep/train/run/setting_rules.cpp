@@ -428,6 +428,9 @@ constexpr std::string_view kAlwaysRead[] = {
     "schedule.warmup_steps",
     "schedule.decay",
     "parallel.strategy",
+    "parallel.tensor",
+    // Refused where there are no tensor groups.
+    "parallel.sequence",
     "parallel.reduction",
     // Refused where they do not fit: with servers, and below the stage that they are for.
     "parallel.zero",
