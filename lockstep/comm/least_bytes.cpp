@@ -23,8 +23,7 @@ std::uint64_t least_of_varying(const Call& call, std::size_t rank, std::uint64_t
   }
 }
 
-std::uint64_t least_of_even(const Call& call, std::uint64_t others) {
-  const std::uint64_t count = fingerprint_of(call, 0).count;  // as all ranks agree on it
+std::uint64_t least_of_even(const Call& call, std::uint64_t count, std::uint64_t others) {
   const std::uint64_t element = size_of(dtype_of_call(call));
   const std::uint64_t ranks = others + 1;
   switch (call.kind) {
@@ -50,8 +49,13 @@ std::uint64_t least_of_even(const Call& call, std::uint64_t others) {
 }  // namespace
 
 std::uint64_t least_bytes_sent(const Call& call, int rank, int ranks) {
+  return least_bytes_sent(call, fingerprint_of(call, 0), rank, ranks);
+}
+
+std::uint64_t least_bytes_sent(const Call& call, const Fingerprint& fingerprint, int rank,
+                               int ranks) {
   const auto others = static_cast<std::uint64_t>(ranks - 1);
-  if (!call.varying) return least_of_even(call, others);
+  if (!call.varying) return least_of_even(call, fingerprint.count, others);
   return least_of_varying(call, static_cast<std::size_t>(rank), others) *
          size_of(dtype_of_call(call));
 }

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "lockstep/comm/call.h"
+#include "lockstep/comm/fingerprint.h"
 
 namespace lockstep {
 
@@ -17,5 +18,8 @@ namespace lockstep {
 //   all_to_all                   every block but its own
 // Blocks that vary count as they are, of the rank that gives them.
 std::uint64_t least_bytes_sent(const Call& call, int rank, int ranks);
+// The same where the call's fingerprint is known: on the path of 8-byte calls.
+std::uint64_t least_bytes_sent(const Call& call, const Fingerprint& fingerprint, int rank,
+                               int ranks);
 
 }  // namespace lockstep

@@ -284,7 +284,7 @@ void GroupCommunicator::execute(const Call& call, std::uint64_t mark) {
   guarded([&] {
     if (selector_->is_fused(call)) {
       shared::run(*group_, call, fingerprint);
-      traffic_->add_shared(least_bytes_sent(call, rank_, size()));
+      traffic_->add_shared(least_bytes_sent(call, fingerprint, rank_, size()));
     } else {
       execute_schedule(call, selector_->algorithm(call), fingerprint);
     }
