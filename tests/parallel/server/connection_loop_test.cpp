@@ -24,7 +24,7 @@ class Nobody : public ConnectionLoop::Receiver {
 };
 
 // An event loop on a slow NIC, and the other ends of its connections.
-class HubOnALine : public ::testing::Test {
+class LoopOnALine : public ::testing::Test {
  protected:
   int connect() {
     const Listener listener = listen_tcp({"127.0.0.1", 0});
@@ -62,7 +62,7 @@ class HubOnALine : public ::testing::Test {
   }
 };
 
-TEST_F(HubOnALine, SharesItAmongConnectionsWhateverTheImportanceOfTheirMessages) {
+TEST_F(LoopOnALine, SharesItAmongConnectionsWhateverTheImportanceOfTheirMessages) {
   constexpr std::size_t kBytes = 40000;  // ten chunks
   const int one = connect();
   const int other = connect();
@@ -77,7 +77,7 @@ TEST_F(HubOnALine, SharesItAmongConnectionsWhateverTheImportanceOfTheirMessages)
   EXPECT_LT(other_message, second_message) << "it took turns with the first";
 }
 
-TEST_F(HubOnALine, LetsWhatIsUrgentGoBeforeWhatIsLarge) {
+TEST_F(LoopOnALine, LetsWhatIsUrgentGoBeforeWhatIsLarge) {
   constexpr std::size_t kBytes = 40000;
   const int one = connect();
   const int other = connect();
@@ -110,7 +110,7 @@ class Keeper : public ConnectionLoop::Receiver {
 };
 
 // Either way more than a ring holds, at once, with a NIC and without; and the end of it all.
-TEST(HubOverRings, CarriesWhatIsMoreThanARingAndEnds) {
+TEST(LoopOverRings, CarriesWhatIsMoreThanARingAndEnds) {
   constexpr std::size_t kMessages = 3;
   const auto text = [](std::size_t i) { return std::string(3'000'001 + i, char('a' + i)); };
   const LinkEmulation fast{.bytes_per_second = 400e6};
