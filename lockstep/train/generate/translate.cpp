@@ -27,7 +27,7 @@ TrainOptions options_for_one_pair(TrainOptions stored, plan::Precision precision
 }
 
 nn::Replica replica_for(const TrainOptions& options, Ops& ops) {
-  nn::Model model = model_of(options);
+  nn::Model model = whole_model_of(options);
   nn::MemoryPlan plan = nn::plan_memory(model, setup_of(options), ops, nn::OptimizerState::kNone);
   return {std::move(model), std::move(plan), ops};
 }

@@ -78,7 +78,7 @@ Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::pa
          run_or_checkpoint.string(), name(family_of(run)), name(ModelFamily::kGpt2),
          name(ModelFamily::kLlama), name(ModelFamily::kBert));
   }
-  const nn::FlatParameters flat = flat_of(model_of(run));
+  const nn::FlatParameters flat = flat_of(whole_model_of(run));
   const auto states = open_states(checkpoint);
   Interchanged result{.shape = shape_of(run), .parameters = flat.count()};
   check_same_parameters(*states, flat);

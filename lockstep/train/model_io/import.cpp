@@ -125,7 +125,7 @@ Interchanged import_hugging_face(const fs::path& from, const fs::path& run) {
 
   const io::ShardedSafetensors tensors(from);
   check_possible(theirs, tensors);
-  const nn::FlatParameters flat = flat_of(model_of(options.train));
+  const nn::FlatParameters flat = flat_of(whole_model_of(options.train));
   nn::check_is_model(tensors, theirs.shape.family, flat);
   const std::string tokenizer = read_tokenizer(from, result.notices);
   if (!tokenizer.empty()) note_tokenizer(tokenizer, from, theirs.shape, result.notices);

@@ -52,7 +52,7 @@ SavedModel open_own(const fs::path& path, const Warn& warn) {
          path.string(), name(family_of(options.train)));
   }
   SavedModel saved{.origin = checkpoint.folder.string(),
-                   .model = model_of(options.train),
+                   .model = whole_model_of(options.train),
                    .positions = static_cast<std::int64_t>(shape_of(options.train).positions),
                    .tokenizer = {},
                    .read = {}};

@@ -144,6 +144,9 @@ nn::EncoderDecoderShape encoder_decoder_shape_of(const TrainOptions& options);
 ModelFamily family_of(const TrainOptions& options);
 nn::ModelOptions model_options_of(const TrainOptions& options);
 nn::Model model_of(const TrainOptions& options);
+// The same undivided, as checkpoints, exports and generation have it, however many ranks of a
+// tensor group divide it in the run.
+nn::Model whole_model_of(TrainOptions options);
 nn::Setup setup_of(const TrainOptions& options);
 nn::OptimizerState optimizer_state_of(const TrainOptions& options);
 int threads_of(const TrainOptions& options);

@@ -41,12 +41,9 @@ std::size_t count_parameters(const nn::FlatParameters& flat) {
 }
 
 // Of a micro-batch through the whole model.
-double flops_of_model(TrainOptions options, const Ops& ops) {
-  options.parallel.tensor = 1;
-  options.parallel.tensor_rank = 0;
-  options.parallel.sequence = false;
+double flops_of_model(const TrainOptions& options, const Ops& ops) {
   double flops = 0;
-  for (const nn::BlockSpec& spec : specs_of(model_of(options), setup_of(options), ops)) {
+  for (const nn::BlockSpec& spec : specs_of(whole_model_of(options), setup_of(options), ops)) {
     flops += spec.forward_flops + spec.backward_flops;
   }
   return flops;

@@ -12,6 +12,8 @@
 #include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/model_io/interchange.h"
+#include "lockstep/train/model_io/saved_model.h"
 #include "lockstep/train/observe/metrics_file.h"
 #include "lockstep/train/observe/metrics_line.h"
 #include "lockstep/train/run/run.h"
@@ -182,6 +184,23 @@ TEST_F(RunTensor, CheckpointsHoldLogicalTensors) {
     mesh->read(name, tensor_of(std::span(b), one->find(name)->shape));
     for (std::size_t i = 0; i < elements; ++i) ASSERT_NEAR(a[i], b[i], 1e-4) << i;
   }
+}
+
+// However a run divided its model, what is loaded from it is whole.
+TEST_F(RunTensor, ModelsOfAMeshAreGeneratedFromAndExportedWhole) {
+  run("one", {}, 2);
+  run("mesh", {1, 2, 0, true}, 2);
+  const auto ops = make_reference_ops();
+  const SavedModel one = open_model(folder / "one", {});
+  const SavedModel mesh = open_model(folder / "mesh", {});
+  const nn::Weights a = load_weights(one, DType::kF32, *ops);
+  const nn::Weights b = load_weights(mesh, DType::kF32, *ops);
+  const auto want = a.buffer().as<const float>();
+  const auto got = b.buffer().as<const float>();
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-4) << i;
+  export_hugging_face(folder / "mesh", folder / "exported", {}, {});
+  EXPECT_TRUE(fs::exists(folder / "exported" / "config.json"));
 }
 
 TEST_F(RunTensor, AStepReportsWhatTensorGroupsSend) {
