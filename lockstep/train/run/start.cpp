@@ -178,6 +178,12 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
          from.string(), rank, kinds[rank], kinds[0]);
   }
   if (!foreign) return load_checkpoint(from, replica, warn, group);
+  if (options.parallel.tensor > 1) {
+    fail(ErrorCode::kUnsupported,
+         "run.init_from = {} is a folder of Hugging Face transformers, which is not read with "
+         "parallel.tensor = {}. Import it (lockstep import {} FOLDER) and begin from that folder",
+         from.string(), options.parallel.tensor, from.string());
+  }
   group.together([&] {
     nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
   });
