@@ -25,7 +25,7 @@ bool computes(const Action& action) {
   return !plan::is_message(action.kind) && action.kind != ActionKind::kUpdate;
 }
 
-// "3" with what tells it from others of its stage: "3b" in chunk 1, "3.2" in slice 2.
+// "3" with what distinguishes it on its stage: "3b" in chunk 1, "3.2" in slice 2.
 std::string micro_batch_label(const PipelineShape& shape, const Action& action) {
   std::string label = fmt::to_string(action.micro_batch);
   if (shape.chunks > 1) label += static_cast<char>('a' + action.chunk % 26);
@@ -77,7 +77,7 @@ std::vector<LaneSpan> lane_of(const TimedSchedule& timed, std::size_t stage) {
     const plan::ActionSpan span = timed.table.stages[stage][i];
     // Neighbouring chunks and batches differ.
     const bool pale = (action.chunk + timed.schedule.shape.batch_of(action.micro_batch)) % 2 == 1;
-    // Of two chunks the shade tells which.
+    // The shade distinguishes two chunks.
     std::string label = micro_batch_label(timed.schedule.shape, action);
     if (timed.schedule.shape.chunks == 2) label.pop_back();
     spans.push_back({span.begin, span.end, label,

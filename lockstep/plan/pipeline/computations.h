@@ -20,6 +20,20 @@ struct Computation {
   friend bool operator==(const Computation&, const Computation&) = default;
 };
 
+// Lets every stage advance as far as it can: up the stages, as forward goes, and down, as backward
+// comes. Whether one of them advanced. `advance(stage)`: by one action, if it can.
+template <class Advance>
+bool advance_all(int stages, Advance&& advance) {
+  bool progress = false;
+  for (int stage = 0; stage < stages; ++stage) {
+    while (advance(stage)) progress = true;
+  }
+  for (int stage = stages; stage-- > 0;) {
+    while (advance(stage)) progress = true;
+  }
+  return progress;
+}
+
 // How many there are, and the number of each, from 0.
 std::size_t computation_count(const PipelineShape& shape);
 std::size_t index_of(const PipelineShape& shape, const Computation& computation);

@@ -29,7 +29,7 @@ class StepSimulation {
   }
 
   Timetable run() {
-    while (advance_all()) {
+    while (advance_all(shape_.stages, [this](int stage) { return advance(stage); })) {
     }
     check_ended();
     for (int stage = 0; stage < shape_.stages; ++stage) time_messages(stage);
@@ -43,18 +43,6 @@ class StepSimulation {
     ActionSpan travel;
     bool done = false;
   };
-
-  // Forward goes up the stages, backward comes down.
-  bool advance_all() {
-    bool progress = false;
-    for (int stage = 0; stage < shape_.stages; ++stage) {
-      while (advance(stage)) progress = true;
-    }
-    for (int stage = shape_.stages; stage-- > 0;) {
-      while (advance(stage)) progress = true;
-    }
-    return progress;
-  }
 
   // Runs the next action of a stage if all that it needs is there.
   bool advance(int stage) {

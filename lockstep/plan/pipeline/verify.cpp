@@ -26,7 +26,7 @@ class SymbolicStep {
 
   StepCounts run() {
     check_fields();
-    while (advance_all()) {
+    while (advance_all(shape_.stages, [this](int stage) { return advance(stage); })) {
     }
     check_no_deadlock();
     check_complete();
@@ -87,18 +87,6 @@ class SymbolicStep {
     if (peer == stage) fault(stage, action, "a stage needs no message to itself");
     if (action.peer != peer) fault(stage, action, fmt::format("its neighbour is stage {}", peer));
     if (action.version != 0) fault(stage, action, "a message uses no weights");
-  }
-
-  // Forward goes up the stages, backward comes down.
-  bool advance_all() {
-    bool progress = false;
-    for (int stage = 0; stage < shape_.stages; ++stage) {
-      while (advance(stage)) progress = true;
-    }
-    for (int stage = shape_.stages; stage-- > 0;) {
-      while (advance(stage)) progress = true;
-    }
-    return progress;
   }
 
   bool advance(int stage) {
