@@ -132,7 +132,7 @@ TEST_F(CudaOrder, ScratchMemoryMustBeTheGpusAndLargeEnough) {
   const std::size_t needed = ops().norm_scratch(64, 32);
   if (needed == 0) return;
   ops().use_scratch({});
-  EXPECT_THAT(refusal_of(backward), HasSubstr("scratch memory"));
+  EXPECT_THAT(refusal_of(backward), HasSubstr("bytes of workspace"));
   // Wherever it begins, what was asked for is enough.
   const Buffer scratch(needed + 1, kGpu);
   ops().use_scratch(scratch.tensor(DType::kU8, {static_cast<std::int64_t>(needed)}, 1));
