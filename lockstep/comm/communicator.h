@@ -13,6 +13,7 @@
 // delivered in the order sent; sends and receives do not wait for collectives, nor the reverse.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,6 +25,7 @@
 
 #include "lockstep/comm/call.h"
 #include "lockstep/comm/work.h"
+#include "lockstep/tensor/device.h"
 
 namespace lockstep {
 
@@ -63,7 +65,9 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string_view backend() const = 0;  // "native", "threads", "mpi"
+  virtual std::string_view backend() const = 0;  // "native", "threads", "mpi", "cuda"
+  // The device whose memory its data lies in.
+  virtual Device device() const { return {}; }
 
   // The node of each rank, numbered from 0: ranks with the same number share memory.
   virtual std::vector<int> machines() const = 0;
@@ -91,6 +95,11 @@ class Communicator {
 
   // Ends every operation of every rank of the group, now and later, with Error(kAborted, reason).
   virtual void abort(std::string_view reason) = 0;
+
+  // The error that has made the communicator unusable, as far as this rank knows. / Waits for one;
+  // whether there is one.
+  virtual std::optional<Error> failure() const { return std::nullopt; }
+  virtual bool wait_for_failure(std::chrono::nanoseconds timeout) const;
 
   virtual Choice choice(const Call& call) const = 0;
 

@@ -35,8 +35,8 @@ class CudaModule {
 namespace cuda {
 
 // Raised whenever a class or struct that crosses the border changes its layout: CudaModule,
-// GpuInfo, DeviceMemory, Stream, Event, Tensor, Ops and the operations.
-inline constexpr int kModuleVersion = 2;
+// GpuInfo, DeviceMemory, Stream, Event, Tensor, Communicator, Ops and the operations.
+inline constexpr int kModuleVersion = 3;
 
 // extern "C" in the module.
 inline constexpr char kVersionSymbol[] = "lockstep_cuda_version";

@@ -1,10 +1,14 @@
 #include "tests/comm/ranks.h"
 
+#include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/launch/make_world.h"
+#include "lockstep/tensor/cuda.h"
+#include "tests/comm/through_device.h"
 
 namespace lockstep::testing {
 
@@ -22,6 +26,19 @@ constexpr int kMostThreads = 5;
 constexpr int kMostThreads = 9;
 #endif
 
+// LOCKSTEP_TEST_DEVICE: whose memory the data lies in. Without that device the test is skipped.
+void run_on_device(Communicator& host, const std::function<void(Communicator&)>& body) {
+  constexpr int kSkipped = 77;
+  const char* device = std::getenv("LOCKSTEP_TEST_DEVICE");
+  if (device == nullptr) return body(host);
+  if (const std::string why = why_no_cuda(); !why.empty()) {
+    std::fprintf(stderr, "SKIPPED: no GPU: %s\n", why.c_str());
+    std::_Exit(std::getenv("LOCKSTEP_TEST_NEEDS_GPU") != nullptr ? 1 : kSkipped);
+  }
+  const auto wrapped = through_device(host.split(0, host.rank()), parse_device(device));
+  body(*wrapped);
+}
+
 Communicator& process_world() {
   static const std::unique_ptr<Communicator> world = make_world();
   return *world;
@@ -32,10 +49,12 @@ Communicator& process_world() {
 int most_ranks() { return ranks_are_processes() ? process_world().size() : kMostThreads; }
 
 void on_ranks(int ranks, const std::function<void(Communicator&)>& body) {
-  if (!ranks_are_processes()) return run_threads(ranks, body);
+  if (!ranks_are_processes()) {
+    return run_threads(ranks, [&](Communicator& world) { run_on_device(world, body); });
+  }
   Communicator& world = process_world();
   const auto group = world.split(world.rank() < ranks ? 0 : -1, world.rank());
-  if (group) body(*group);
+  if (group) run_on_device(*group, body);
   world.barrier();
 }
 

@@ -3,6 +3,8 @@
 // LOCKSTEP_TEST_WORLD=threads (the default): each body runs on fresh ranks that are threads.
 // LOCKSTEP_TEST_WORLD=processes: this process is one rank of a world started by a launcher or by
 // mpirun, and every rank runs the same tests in the same order.
+// LOCKSTEP_TEST_DEVICE=cuda:0: data goes through the memory of that GPU
+// (tests/comm/through_device.h).
 #pragma once
 
 #include <functional>
@@ -21,5 +23,11 @@ void on_ranks(int ranks, const std::function<void(Communicator&)>& body);
 
 // The body on 1, 2, ... most_ranks() ranks.
 void on_every_size(const std::function<void(Communicator&)>& body);
+
+// What not every backend has: algorithms that a caller can choose, and reductions of the caller.
+inline bool has_schedules(const Communicator& comm) {
+  return comm.backend() != "mpi" && comm.backend() != "cuda";
+}
+inline bool takes_user_operations(const Communicator& comm) { return comm.backend() != "cuda"; }
 
 }  // namespace lockstep::testing

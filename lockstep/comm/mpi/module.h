@@ -7,7 +7,7 @@ namespace lockstep::mpi {
 
 // Incremented whenever Communicator, Work, Call or MpiOptions change their layout: a module of
 // another version is rejected.
-inline constexpr int kModuleVersion = 3;
+inline constexpr int kModuleVersion = 4;
 inline constexpr char kModuleFile[] = "liblockstep_mpi.so";
 
 // extern "C" in the module. The factory's result belongs to the caller; it throws Error.

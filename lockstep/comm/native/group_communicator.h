@@ -55,6 +55,10 @@ class GroupCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   SymmetricBuffer allocate(std::size_t bytes) override;
   void abort(std::string_view reason) override;
+  std::optional<Error> failure() const override { return inbox_->fault.error(); }
+  bool wait_for_failure(std::chrono::nanoseconds timeout) const override {
+    return inbox_->fault.wait_for(timeout);
+  }
   Choice choice(const Call& call) const override;
 
  private:

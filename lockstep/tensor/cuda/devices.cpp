@@ -69,6 +69,9 @@ GpuInfo describe(int index, int driver) {
 }
 
 Devices look() {
+  // Streams of one process share so many queues. A kernel that waits for another must not stand
+  // before it in the same queue.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   int count = 0;

@@ -305,14 +305,15 @@ class Operation {
   SymmetricBuffer symmetric_;
 };
 
-Drawn draw(std::mt19937& random, int ranks, bool choose_algorithm) {
+Drawn draw(std::mt19937& random, const Communicator& comm) {
+  const int ranks = comm.size();
   const auto below = [&](std::size_t n) { return static_cast<std::size_t>(random() % n); };
   Drawn d;
   d.ranks = ranks;
   d.seed = static_cast<unsigned>(random());
   d.kind = kScheduledCollectives[below(std::size(kScheduledCollectives))];
   d.dtype = kAllDTypes[below(std::size(kAllDTypes))];
-  const auto op = static_cast<ReduceOp::Kind>(below(6));
+  const auto op = static_cast<ReduceOp::Kind>(below(testing::takes_user_operations(comm) ? 6 : 5));
   d.op = op == ReduceOp::kUser ? ReduceOp(exclusive_or()) : ReduceOp(op);
   d.root = static_cast<int>(below(static_cast<std::size_t>(ranks)));
   d.in_place = below(2) == 0;
@@ -334,7 +335,7 @@ Drawn draw(std::mt19937& random, int ranks, bool choose_algorithm) {
     }
   }
   const auto algorithms = schedule::algorithms(d.kind);
-  if (choose_algorithm && below(2) == 0) {
+  if (testing::has_schedules(comm) && below(2) == 0) {
     const schedule::Algorithm& chosen = algorithms[below(algorithms.size())];
     schedule::Shape shape;
     shape.ranks = ranks;
@@ -351,8 +352,7 @@ TEST(Drawn, OperationsInFlightComputeWhatTheyShould) {
     for (int batch = 0; batch < 40; ++batch) {
       std::vector<std::unique_ptr<Operation>> operations;
       for (auto left = 1 + random() % 4; left > 0; --left) {
-        operations.push_back(
-            std::make_unique<Operation>(comm, draw(random, comm.size(), comm.backend() != "mpi")));
+        operations.push_back(std::make_unique<Operation>(comm, draw(random, comm)));
       }
       std::vector<Work> works;
       for (std::size_t i = 0; i + 1 < operations.size(); ++i) {

@@ -1,0 +1,13 @@
+// The communicator that liblockstep_cuda.so exports; tensor/cuda_module.h has the rest of its
+// interface.
+#pragma once
+
+#include "lockstep/comm/device_communicator.h"
+
+namespace lockstep::cuda {
+
+// extern "C" in the module. The result belongs to the caller; it throws Error.
+inline constexpr char kCommunicatorSymbol[] = "lockstep_cuda_communicator";
+using CommunicatorFunction = Communicator*(const DeviceCommunicatorOptions*, Communicator* host);
+
+}  // namespace lockstep::cuda

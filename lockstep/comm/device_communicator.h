@@ -1,0 +1,50 @@
+// Communicators over the memory of GPUs.
+//
+//   auto group = make_device_communicator(world.split(0, world.rank()), {.device = device});
+//   SymmetricBuffer gradients = group->allocate(bytes);        // on the GPU
+//   group->all_reduce(Data(gradients.data(), n, DType::kF32));  // done when it returns
+//   stream.run([&] { group->run(call); });                      // in the order of a stream
+//
+// A call outside of a stream's task begins after all operations that are queued on the GPU, and
+// returns when it is done. In a task of a Stream of this GPU, or of an Ops (in_order(), a capture),
+// a call is queued, and what the stream queues later begins after it; then its data must be in
+// symmetric memory (an all-reduce of up to 256 KiB may have it anywhere). Errors of queued calls
+// are thrown by later calls; failure() returns them too.
+//
+// Kernels of all ranks work together on mapped memory: the ranks are on one node, and their GPUs
+// can read each other's memory, or are the same. The host's communicator starts and ends them: it
+// is used for handles of memory, messages (send and receive) and signals, and the loss of a rank
+// ends waiting kernels. User reductions are not supported. All sums have the order of a balanced
+// tree over ranks, so 2 ranks and 4 give the same bits as parallel.reduction = "tree" promises.
+#pragma once
+
+#include <chrono>
+#include <memory>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/tensor/device.h"
+
+namespace lockstep {
+
+struct DeviceCommunicatorOptions {
+  Device device;
+  std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
+};
+
+// Of the same ranks as `host`. Called by all of them. Throws Error(kUnsupported) where GPUs cannot
+// be reached from each other, or are of several nodes.
+std::unique_ptr<Communicator> make_device_communicator(std::unique_ptr<Communicator> host,
+                                                       const DeviceCommunicatorOptions& options);
+
+// Symmetric device memory takes whole pages.
+inline constexpr std::size_t kSymmetricPage = std::size_t{2} << 20;
+constexpr std::size_t symmetric_device_bytes(std::size_t bytes) {
+  return (bytes + kSymmetricPage - 1) / kSymmetricPage * kSymmetricPage;
+}
+
+// Bytes on the device that a communicator takes besides the symmetric memory that it is asked for;
+// what calls on other memory need is taken when the first is made.
+inline constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
+std::size_t device_communicator_bytes(bool is_staged);
+
+}  // namespace lockstep
