@@ -1,5 +1,6 @@
 #include "lockstep/parallel/footprint.h"
 
+#include "lockstep/parallel/communication/communication_group.h"
 #include "lockstep/parallel/ddp/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
 #include "lockstep/parallel/strategy/device_update.h"
@@ -19,7 +20,12 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
          .group = kCommunicationGroup,
          .bytes = TreeSum::bytes(plan.flat.elements(), position.most_micro_batches)});
   }
-  if (position.workers == 1 && DeviceUpdate::serves(plan)) {
+  if (position.workers > 1 && plan.device != Device{}) {
+    plan.outside.push_back({.name = "communicator",
+                            .group = kCommunicationGroup,
+                            .bytes = communication_group_bytes(plan.device, plan.symmetric_layout.bytes)});
+  }
+  if (DeviceUpdate::serves(plan)) {
     plan.outside.push_back(
         {.name = "update", .group = "workspace", .bytes = DeviceUpdate::bytes(plan)});
   }

@@ -14,9 +14,11 @@ void SingleWorker::start(nn::Replica& replica) {
   replica_ = &replica;
   mover_.start(replica, trace());
   early_.start(replica, mover_, trace());
-  if (DeviceUpdate::serves(replica.plan())) device_update_.emplace(replica);
+  if (DeviceUpdate::serves(replica.plan())) {
+    device_update_.emplace(replica, reduction_ == Reduction::kTree);
+  }
   if (reduction_ == Reduction::kTree)
-    tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
+    tree_ = TreeSum(replica.ops(), replica.flat().elements(), most_micro_batches_);
 }
 
 std::optional<Share> SingleWorker::next(const StepPlan& plan, std::int64_t steps,
@@ -30,14 +32,14 @@ void SingleWorker::begin_micro_batch(std::int64_t index, std::int64_t count) {
   is_last_ = index + 1 == count;
   const bool tree = reduction_ == Reduction::kTree;
   mover_.begin_micro_batch(!tree && index > 0);
-  if (tree && index > 0) tree_.keep(replica_->states().gradients.as<float>(), index - 1);
+  if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
   if ((tree || index == 0) && !mover_.moves_gradients()) replica_->zero_gradients();
 }
 
 void SingleWorker::finish_tree(nn::FlatRange range) {
   if (reduction_ != Reduction::kTree || range.elements == 0) return;
   const Tensor part = replica_->states().slice(range).gradients;
-  tree_.finish(part.as<float>(), range.first, micro_batches_ - 1);
+  tree_.finish(part, range.first, micro_batches_ - 1);
 }
 
 void SingleWorker::after_backward(std::size_t block) {
@@ -62,10 +64,14 @@ UpdateResult SingleWorker::update(const UpdateRequest& request) {
     const double norm = early_.norm();
     return {.gradient_norm = norm, .skipped = !std::isfinite(norm)};
   }
-  if (device_update_) return device_update_->run(request);
+  const nn::FlatRange all{0, replica_->flat().elements()};
+  if (device_update_) {
+    finish_tree(all);
+    return device_update_->run(request);
+  }
   mover_.wait();
   replica_->ops().synchronize();
-  finish_tree({0, replica_->flat().elements()});
+  finish_tree(all);
   replica_->update_scaling();
   return local_update(*replica_, mover_, request);
 }

@@ -31,15 +31,16 @@ Floats plain(std::uint64_t first, std::uint64_t count) {
 }
 
 Floats by_tree(std::uint64_t first, std::int64_t count) {
-  TreeSum tree(kElements, count);
+  const auto ops = make_reference_ops();
+  TreeSum tree(*ops, kElements, count);
   Floats last;
   for (std::int64_t i = 0; i < count; ++i) {
     last = values_of(first + static_cast<std::uint64_t>(i));
-    if (i + 1 < count) tree.keep(last, i);
+    if (i + 1 < count) tree.keep(tensor_of(std::span(last)), i);
   }
   // In two parts, as buckets do.
-  tree.finish(std::span(last).first(5), 0, count - 1);
-  tree.finish(std::span(last).subspan(5), 5, count - 1);
+  tree.finish(tensor_of(std::span(last).first(5)), 0, count - 1);
+  tree.finish(tensor_of(std::span(last).subspan(5)), 5, count - 1);
   return last;
 }
 

@@ -25,4 +25,11 @@ std::optional<MachineGrid> machine_grid(std::span<const int> machines);
 // The number of different nodes.
 int count_machines(std::span<const int> machines);
 
+// A rank among those of its node.
+struct NodePlace {
+  int rank = 0;
+  int ranks = 1;
+};
+NodePlace node_place(std::span<const int> machines, int rank);
+
 }  // namespace lockstep::parallel

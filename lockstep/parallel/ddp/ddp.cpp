@@ -11,10 +11,12 @@
 #include "lockstep/base/system/clock.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/nn/replica/state_stream.h"
+#include "lockstep/parallel/communication/communication_group.h"
 #include "lockstep/parallel/communication/gathered.h"
 #include "lockstep/parallel/compression/own_momentum.h"
 #include "lockstep/parallel/offload/local_update.h"
 #include "lockstep/parallel/strategy/agreement.h"
+#include "lockstep/tensor/host_view.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -40,12 +42,12 @@ bool compresses(const ParallelOptions& options) {
 
 // Not with the tree, whose order of summation differs. Not without overlap, where there is nothing
 // to gain. Not with compression, where the whole table is smaller than its rows. Not with gradients
-// off the device, which move as whole blocks.
+// off the device, which move as whole blocks. Not on a GPU, whose link to others is its memory's.
 std::optional<TableRows> table_rows_for(const ParallelOptions& options,
                                         const WorkerPosition& position,
                                         const nn::MemoryPlan& plan) {
   if (options.reduction == Reduction::kTree || !options.overlap || compresses(options) ||
-      plan.has_gradients_in_flight() || position.workers == 1) {
+      plan.has_gradients_in_flight() || plan.device != Device{} || position.workers == 1) {
     return std::nullopt;
   }
   return TableRows::find(plan, position.workers, position.most_micro_batches > 1);
@@ -64,7 +66,7 @@ Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_
       options_(options),
       most_micro_batches_(most_micro_batches),
       algorithm_(all_reduce_algorithm(options, world.size())),
-      group_(world.split(0, world.rank())) {}
+      group_(communication_group(world, options)) {}
 
 std::span<std::byte> Ddp::symmetric_memory(std::size_t bytes) {
   memory_ = group_->allocate(bytes);
@@ -115,12 +117,13 @@ void Ddp::start(nn::Replica& replica) {
   replica_ = &replica;
   mover_.start(replica, trace());
   if (options_.reduction == Reduction::kTree) {
-    tree_ = TreeSum(replica.flat().elements(), most_micro_batches_);
+    tree_ = TreeSum(replica.ops(), replica.flat().elements(), most_micro_batches_);
   }
   table_rows_ = table_rows_for(options_, position(), replica.plan());
   if (table_rows_) table_rows_->set_memory(group_->allocate(table_rows_->bytes()));
   buckets_ = buckets(options_, position(), replica.plan());
   if (compresses(options_)) prepare_compression();
+  if (DeviceUpdate::serves(replica.plan())) device_update_.emplace(replica, true);
   broadcast_states();
   compare_parameters();
   bytes_across_before_ = group_->bytes_across().value_or(0);
@@ -149,7 +152,8 @@ void Ddp::broadcast_states() {
     for (const Tensor& state :
          {states.master, states.first_moment, states.second_moment, states.velocity}) {
       if (!ops::is_given(state)) continue;
-      world_.broadcast(Data(state.data(), state.elements(), state.dtype()), 0);
+      const Data data(state.data(), state.elements(), state.dtype());
+      (state.device() == Device{} ? world_ : *group_).broadcast(data, 0);
     }
   }
   replica_->round_parameters();
@@ -161,8 +165,8 @@ void Ddp::compare_parameters() {
   ContentHash hash;
   nn::StateStream stream(*replica_, nn::StateAccess::kRead, &nn::States::master);
   while (stream.next()) {
-    const Tensor master = stream.states().master;
-    hash.add(std::span<const std::byte>(master.data(), master.bytes()));
+    const HostView master(stream.states().master);
+    hash.add(std::span<const std::byte>(master.tensor().data(), master.tensor().bytes()));
   }
   const std::vector<std::string> all =
       waits_.during([&] { return gathered_texts(world_, hash.hex()); });
@@ -204,7 +208,7 @@ void Ddp::expect_update(const UpdateRequest& request) {
 void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const bool tree = options_.reduction == Reduction::kTree;
   mover_.begin_micro_batch(!tree && index > 0);
-  if (tree && index > 0) tree_.keep(replica_->states().gradients.as<float>(), index - 1);
+  if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
   if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
     replica_->zero_gradients();
   }
@@ -238,12 +242,26 @@ void Ddp::after_backward(std::size_t block) {
 }
 
 void Ddp::reduce_ready(const Progress& progress) {
-  bool synchronized = false;
   for (; next_bucket_ < buckets_.size() && is_ready(buckets_[next_bucket_], progress);
        ++next_bucket_) {
-    if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
-    thread_.push([this, index = next_bucket_] { return reduce(index); });
+    push(next_bucket_);
   }
+}
+
+// A GPU adds in the order of its operations; on the CPU the communication thread does.
+void Ddp::push(std::size_t bucket) {
+  if (options_.device != Device{} && micro_batches_ > 0) finish_tree(bucket);
+  const Event written = replica_->ops().record();
+  thread_.push([this, bucket, written] {
+    written.wait();
+    return reduce(bucket);
+  });
+}
+
+void Ddp::finish_tree(std::size_t bucket) {
+  if (options_.reduction != Reduction::kTree) return;
+  const nn::FlatRange range = buckets_[bucket].range;
+  tree_.finish(replica_->states().slice(range).gradients, range.first, micro_batches_ - 1);
 }
 
 // Until the bucket holds what this worker's micro-batches have made.
@@ -251,11 +269,9 @@ void Ddp::complete(std::size_t bucket) {
   if (micro_batches_ == 0) return;
   // Gradients are stored in the order in which buckets have them.
   mover_.await_gradients(buckets_[bucket].ready_after);
-  if (options_.reduction != Reduction::kTree) return;
+  if (options_.reduction != Reduction::kTree || options_.device != Device{}) return;
   const TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "add up"));
-  const nn::FlatRange range = buckets_[bucket].range;
-  const Tensor part = replica_->states().slice(range).gradients;
-  tree_.finish(part.as<float>(), range.first, micro_batches_ - 1);
+  finish_tree(bucket);
 }
 
 Data Ddp::part_of_gradients(nn::FlatRange range) const {
@@ -291,6 +307,7 @@ std::uint64_t Ddp::exchange_rows() {
 
 // Waits bucket by bucket where a trace records it.
 void Ddp::wait_for_buckets() {
+  replica_->ops().synchronize();  // what a GPU still computes is no wait for others
   const auto begin = SteadyClock::now();
   const std::size_t rows = table_rows_ ? 1 : 0;
   for (std::size_t i = 0; trace().on() && i < buckets_.size(); ++i) {
@@ -311,6 +328,7 @@ void Ddp::wait_for_buckets() {
 UpdateResult Ddp::traced_update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (table_rows_) table_rows_->add(*replica_);
+  if (device_update_) return device_update_->run(request);
   if (workers() == 1) return local_update(*replica_, mover_, request);
   optim::OptimizerOptions optimizer = optimizer_beside(options_.compression, request.optimizer);
   if (takes_own_momentum(options_.compression.compression))

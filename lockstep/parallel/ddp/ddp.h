@@ -24,6 +24,7 @@
 #include "lockstep/parallel/ddp/table_rows.h"
 #include "lockstep/parallel/gradients/tree_sum.h"
 #include "lockstep/parallel/offload/tier_mover.h"
+#include "lockstep/parallel/strategy/device_update.h"
 #include "lockstep/parallel/strategy/options.h"
 #include "lockstep/parallel/strategy/step_waits.h"
 #include "lockstep/parallel/strategy/strategy.h"
@@ -71,12 +72,15 @@ class Ddp : public Strategy {
   StepSummary end_step(const StepEnd& mine) override;
   std::vector<Residual> residuals() override;
   TierMover* mover() override { return &mover_; }
+  bool needs_block_events() const override { return is_last_ || !device_update_; }
   void leave() noexcept override;
 
  private:
   void broadcast_states();
   void compare_parameters();
   void reduce_ready(const Progress& progress);
+  void push(std::size_t bucket);
+  void finish_tree(std::size_t bucket);
   void complete(std::size_t bucket);
   std::uint64_t reduce(std::size_t bucket);
   std::uint64_t exchange_rows();
@@ -114,7 +118,8 @@ class Ddp : public Strategy {
   std::int64_t updates_ = 0;  // since the start
 
   TierMover mover_;
-  CommunicationThread thread_;  // declared last, to end before what its tasks use
+  std::optional<DeviceUpdate> device_update_;  // where all states are on a GPU
+  CommunicationThread thread_;                 // declared last, to end before what its tasks use
 };
 
 }  // namespace lockstep::parallel

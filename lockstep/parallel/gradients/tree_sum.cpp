@@ -13,28 +13,44 @@ std::size_t levels_for(std::int64_t buffers) {
 
 bool is_kept(std::int64_t index, std::size_t level) { return (index >> level & 1) != 0; }
 
-void add(std::span<float> to, const float* from) {
-  for (std::size_t i = 0; i < to.size(); ++i) to[i] += from[i];
+// On the CPU by the calling thread, which need not be that of the operations.
+void add(Ops& ops, const Tensor& to, const Tensor& from) {
+  if (to.elements() == 0) return;
+  if (to.device() != Device{}) return ops.run(ops::Add{.a = to, .b = from, .y = to});
+  const auto sums = to.as<float>();
+  const auto values = from.as<const float>();
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
 }
 
 }  // namespace
 
-TreeSum::TreeSum(std::size_t elements, std::int64_t most_rows)
-    : levels_(levels_for(most_rows), std::vector<float>(elements)) {}
+TreeSum::TreeSum(Ops& ops, std::size_t elements, std::int64_t most_rows) : ops_(&ops) {
+  for (std::size_t level = 0; level < levels_for(most_rows); ++level) {
+    levels_.emplace_back(elements * sizeof(float), ops.device());
+  }
+  elements_ = static_cast<std::int64_t>(elements);
+}
 
 std::size_t TreeSum::bytes(std::size_t elements, std::int64_t most_rows) {
   return levels_for(most_rows) * elements * sizeof(float);
 }
 
-void TreeSum::keep(std::span<float> buffer, std::int64_t index) {
-  std::size_t level = 0;
-  for (; is_kept(index, level); ++level) add(buffer, levels_[level].data());
-  std::copy(buffer.begin(), buffer.end(), levels_.at(level).begin());
+Tensor TreeSum::level(std::size_t index) const {
+  return levels_.at(index).tensor(DType::kF32, {elements_});
 }
 
-void TreeSum::finish(std::span<float> part, std::size_t first, std::int64_t index) const {
-  for (std::size_t level = 0; level < levels_.size(); ++level) {
-    if (is_kept(index, level)) add(part, levels_[level].data() + first);
+void TreeSum::keep(const Tensor& buffer, std::int64_t index) {
+  std::size_t at = 0;
+  for (; is_kept(index, at); ++at) add(*ops_, buffer, level(at));
+  ops_->in_order([&] { copy(level(at), buffer); });
+}
+
+void TreeSum::finish(const Tensor& part, std::size_t first, std::int64_t index) const {
+  for (std::size_t at = 0; at < levels_.size(); ++at) {
+    if (!is_kept(index, at)) continue;
+    add(*ops_, part,
+        level(at).slice(static_cast<std::int64_t>(first),
+                        static_cast<std::int64_t>(part.elements())));
   }
 }
 

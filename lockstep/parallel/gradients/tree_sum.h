@@ -10,31 +10,39 @@
 // power of two of buffers, and their results are summed by the same tree, the bits do not depend on
 // the number of workers.
 //
-// It keeps one buffer for every level of the tree.
+// It keeps one buffer for every level of the tree, on the device of the operations. On the CPU the
+// calling thread adds, so that a communication thread can; on a GPU the operations do, in order.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
+
+#include "lockstep/ops/ops.h"
+#include "lockstep/tensor/buffer.h"
 
 namespace lockstep::parallel {
 
 class TreeSum {
  public:
   TreeSum() = default;  // for one buffer
-  TreeSum(std::size_t elements, std::int64_t most_rows);
+  // `ops` must outlive it.
+  TreeSum(Ops& ops, std::size_t elements, std::int64_t most_rows);
 
   static std::size_t bytes(std::size_t elements, std::int64_t most_rows);
 
   // Adds buffer `index`, which is not the last one. `buffer` may be reused afterwards.
-  void keep(std::span<float> buffer, std::int64_t index);
+  void keep(const Tensor& buffer, std::int64_t index);
   // Buffer `index` is the last one: adds the kept buffers to `part` of it, which begins at element
   // `first`.
-  void finish(std::span<float> part, std::size_t first, std::int64_t index) const;
+  void finish(const Tensor& part, std::size_t first, std::int64_t index) const;
 
  private:
-  std::vector<std::vector<float>> levels_;
+  Tensor level(std::size_t index) const;
+
+  Ops* ops_ = nullptr;
+  std::int64_t elements_ = 0;
+  std::vector<Buffer> levels_;
 };
 
 }  // namespace lockstep::parallel

@@ -71,7 +71,7 @@ void ServerStrategy::expect_update(const UpdateRequest& request) {
 
 void ServerStrategy::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const bool tree = job_.reduction == Reduction::kTree;
-  if (tree && index > 0) tree_.keep(replica_->states().gradients.as<float>(), index - 1);
+  if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
   micro_batch_ = index;
   micro_batches_ = count;
   zeroed_ = !tree && index > 0;
@@ -164,7 +164,7 @@ void ServerStrategy::push_up_to(std::size_t end) {
     const std::size_t begin = layout_.slices[first].range.first;
     const nn::FlatRange range{begin, layout_.slices[next_slice_ - 1].range.end() - begin};
     const Tensor part = replica_->states().slice(range).gradients;
-    tree_.finish(part.as<float>(), begin, micro_batches_ - 1);
+    tree_.finish(part, begin, micro_batches_ - 1);
   }
   if (owed_.empty()) return link_->push(first, next_slice_, round_ + 1, step_);
   const std::size_t table = std::clamp(table_->first, first, next_slice_);
@@ -220,7 +220,7 @@ UpdateResult ServerStrategy::update_own(const UpdateRequest& request) {
     if (result.has_norm) {
       replica_->ops().synchronize();
       if (job_.reduction == Reduction::kTree) {
-        tree_.finish(replica_->states().gradients.as<float>(), 0, micro_batches_ - 1);
+        tree_.finish(replica_->states().gradients, 0, micro_batches_ - 1);
         added_up_ = true;
       }
       result.gradient_norm =

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/strategy/device_update.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -18,8 +19,10 @@ std::size_t aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
+// Enough for those of blocks and for those of the whole.
 std::int64_t count_chunks(const nn::FlatParameters& flat) {
-  return static_cast<std::int64_t>(chunk_count(flat.elements()));
+  return static_cast<std::int64_t>(
+      std::max(gradient_chunks(flat).size(), chunk_count(flat.elements())));
 }
 
 // In the order of the flat buffer, neighbours that are updated alike as one.
@@ -59,8 +62,9 @@ std::size_t DeviceUpdate::bytes(const nn::MemoryPlan& plan) {
   return kAlignment + aligned(squares_bytes(plan.flat)) + aligned(table_bytes(plan.flat));
 }
 
-DeviceUpdate::DeviceUpdate(nn::Replica& replica)
+DeviceUpdate::DeviceUpdate(nn::Replica& replica, bool by_block)
     : replica_(replica),
+      by_block_(by_block),
       memory_(bytes(replica.plan()), replica.ops().device()),
       host_((kNumbers + kResults) * sizeof(double)) {
   const nn::FlatParameters& flat = replica.flat();
@@ -83,17 +87,34 @@ void DeviceUpdate::upload(const UpdateRequest& request) {
   replica_.ops().in_order([&] { copy(numbers_, from); });
 }
 
+// The sums of squares of all chunks, in the order of the flat buffer.
+Tensor DeviceUpdate::queue_squares() {
+  const nn::FlatParameters& flat = replica_.flat();
+  std::vector<nn::FlatRange> ranges;
+  if (!by_block_) ranges.push_back({0, flat.elements()});  // elements between blocks are zero
+  for (std::size_t block = flat.blocks(); by_block_ && block-- > 0;) {
+    if (flat.range(block).elements > 0) ranges.push_back(flat.range(block));
+  }
+  std::int64_t done = 0;
+  for (const nn::FlatRange& range : ranges) {
+    const auto chunks = static_cast<std::int64_t>(chunk_count(range.elements));
+    replica_.ops().run(
+        ops::ChunkedSumOfSquares{.x = replica_.states().slice(range).gradients,
+                                 .chunk_elements = static_cast<std::int64_t>(kChunkElements),
+                                 .results = squares_.slice(done, chunks)});
+    done += chunks;
+  }
+  return squares_.slice(0, done);
+}
+
 void DeviceUpdate::queue(const optim::OptimizerOptions& options) {
   Ops& ops = replica_.ops();
   const nn::FlatParameters& flat = replica_.flat();
   const nn::States& states = replica_.states();
   ops.use_scratch({});  // what was handed over last may be gone when this is launched again
-  // Elements between parameters are zero.
-  ops.run(ops::ChunkedSumOfSquares{.x = states.gradients,
-                                   .chunk_elements = static_cast<std::int64_t>(kChunkElements),
-                                   .results = squares_});
+  const Tensor squares = queue_squares();
   const ops::Scalar scale(results_.slice(1, 1));
-  ops.run(ops::ClipScale{.squares = squares_,
+  ops.run(ops::ClipScale{.squares = squares,
                          .limit = options.max_grad_norm,
                          .loss_scale = ops::Scalar(numbers_.slice(2, 1)),
                          .norm = results_.slice(0, 1),

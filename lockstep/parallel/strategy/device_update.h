@@ -24,17 +24,21 @@ class DeviceUpdate {
   // The device memory it needs; 0 if it is not used.
   static std::size_t bytes(const nn::MemoryPlan& plan);
 
-  // The replica must outlive it.
-  explicit DeviceUpdate(nn::Replica& replica);
+  // The replica must outlive it. `by_block`: chunks of gradients are those of
+  // parallel/gradients/gradient_chunks.h, so that the norm has the bits that shards give; else they
+  // are those of the whole flat buffer, which takes one kernel.
+  DeviceUpdate(nn::Replica& replica, bool by_block);
 
   // Waits for all operations of the replica.
   UpdateResult run(const UpdateRequest& request);
 
  private:
   void queue(const optim::OptimizerOptions& options);
+  Tensor queue_squares();
   void upload(const UpdateRequest& request);
 
   nn::Replica& replica_;
+  const bool by_block_;
   Buffer memory_;
   Tensor numbers_;  // f64: learning rate, number of the update, loss scale
   Tensor results_;  // f64: norm, gradient scale

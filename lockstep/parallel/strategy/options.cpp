@@ -171,8 +171,10 @@ std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
          "parallel.compression = \"{}\" does not; leave one of them out",
          name(options.compression.compression));
   }
+  // Two workers, and GPUs, sum in that order anyway.
+  const bool is_chosen = workers > 2 && options.device == Device{};
   if (options.algorithm == kAutoAlgorithm)
-    return std::string(workers > 2 ? kTreeAlgorithms[0] : kAutoAlgorithm);
+    return std::string(is_chosen ? kTreeAlgorithms[0] : kAutoAlgorithm);
   if (std::ranges::find(kTreeAlgorithms, options.algorithm) == std::end(kTreeAlgorithms)) {
     fail(ErrorCode::kInvalidArgument,
          "parallel.algorithm = \"{}\" does not sum in the order of parallel.reduction = \"tree\"; "

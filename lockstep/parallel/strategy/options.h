@@ -11,6 +11,7 @@
 #include "lockstep/nn/parameters/sharding.h"
 #include "lockstep/parallel/compression/options.h"
 #include "lockstep/parallel/strategy/server_options.h"
+#include "lockstep/tensor/device.h"
 
 namespace lockstep::parallel {
 
@@ -53,10 +54,11 @@ struct ParallelOptions {
   int tensor = 1;         // ranks of a tensor group; every worker is one (nn/tensor_shard.h)
   bool sequence = false;  // whether they divide tokens too
 
-  // Not settings: the number of nodes and the settings of the communicator, set by the code that
-  // starts workers.
+  // Not settings: the number of nodes, the device and the settings of the communicator, set by the
+  // code that starts workers.
   int machines = 1;
   int tensor_rank = 0;  // of this rank in its tensor group
+  Device device;        // of the workers' gradients
   CommOptions comm;
 };
 

@@ -137,6 +137,8 @@ class Strategy : public nn::BlockListener {
   // Begins a micro-batch of `count` in this share, and zeroes gradients as needed. A share without
   // micro-batches calls begin_micro_batch(0, 0) once.
   virtual void begin_micro_batch(std::int64_t index, std::int64_t count) = 0;
+  // Whether the micro-batch that was begun must tell its blocks, so that it cannot be captured.
+  virtual bool needs_block_events() const { return true; }
   virtual UpdateResult update(const UpdateRequest& request) = 0;
   virtual StepSummary end_step(const StepEnd& mine) = 0;
 

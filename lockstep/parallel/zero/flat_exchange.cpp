@@ -1,5 +1,7 @@
 #include "lockstep/parallel/zero/flat_exchange.h"
 
+#include "lockstep/parallel/communication/communication_group.h"
+
 namespace lockstep::parallel {
 namespace {
 
@@ -13,7 +15,8 @@ Call add_up_call(const ParallelOptions& options, int workers, int owner, Data gr
   const bool whole_blocks = options.partition == nn::Partition::kLayer;
   Call call = whole_blocks ? reduce(gradients, mine, ReduceOp::kSum, owner)
                            : reduce_scatter(gradients, mine);
-  const bool tree = options.reduction == Reduction::kTree;
+  // GPUs sum in the order of the tree.
+  const bool tree = options.reduction == Reduction::kTree && options.device == Device{};
   if (tree && workers > 2) call.algorithm = whole_blocks ? "binomial" : "tree";
   return call;
 }
@@ -21,7 +24,7 @@ Call add_up_call(const ParallelOptions& options, int workers, int owner, Data gr
 }  // namespace
 
 FlatExchange::FlatExchange(Communicator& world, const ParallelOptions& options)
-    : group_(world.split(0, world.rank())), options_(options) {}
+    : group_(communication_group(world, options)), options_(options) {}
 
 UnitTraffic FlatExchange::traffic(const ParallelOptions& options, int workers,
                                   const nn::MemoryPlan& plan, std::size_t unit,

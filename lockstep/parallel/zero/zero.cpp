@@ -40,7 +40,9 @@ void Zero::start(nn::Replica& replica) {
   const nn::FlatParameters& flat = replica.flat();
   exchange_->start(replica.plan());
   norm_ = ShardedNorm(flat, replica.plan().shards, workers(), worker());
-  if (options_.reduction == Reduction::kTree) tree_ = TreeSum(flat.elements(), most_micro_batches_);
+  if (options_.reduction == Reduction::kTree) {
+    tree_ = TreeSum(replica.ops(), flat.elements(), most_micro_batches_);
+  }
   mover_.start(replica, trace());
   early_.start(replica, mover_, trace());
   gathers_.assign(replica.plan().gathers.size(), 0);
@@ -75,7 +77,7 @@ void Zero::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const bool tree = options_.reduction == Reduction::kTree;
   mover_.begin_micro_batch(!tree && index > 0);
   if (!sharding.gradients) {
-    if (tree && index > 0) tree_.keep(replica_->states().gradients.as<float>(), index - 1);
+    if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
     if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
       replica_->zero_gradients();
     }
@@ -157,14 +159,15 @@ void Zero::prepare_backward(std::size_t block) {
 void Zero::clear_gradients(std::size_t block) {
   const Tensor gradients = replica_->gradients_of(block);
   if (!ops::is_given(gradients)) return;
-  fill_zero(gradients);
+  Ops& ops = replica_->ops();
+  ops.in_order([&] { fill_zero(gradients); });
   if (micro_batch_ == 0) return;
   const Tensor mine = part_in(block, gradients);
   if (mine.elements() == 0) return;
   if (replica_->gradient_file() != nullptr) {
     mover_.await(mover_.fetch_gradients(block, 0, mine));
   } else {
-    copy(mine, replica_->mine(block).gradients);
+    ops.in_order([&] { copy(mine, replica_->mine(block).gradients); });
   }
 }
 
@@ -189,10 +192,11 @@ void Zero::finish_backward(std::size_t block) {
 
 void Zero::add_up(std::size_t block) {
   if (replica_->flat().range(block).elements == 0) return;
-  replica_->ops().synchronize();
   if (!mover_.moves_gradients()) finish_tree(block);
   const bool is_complete = completes();
-  added_up_[block] = last_added_up_ = push([this, block, is_complete] {
+  const Event written = replica_->ops().record();
+  added_up_[block] = last_added_up_ = push([this, block, is_complete, written] {
+    written.wait();
     if (mover_.moves_gradients()) {
       mover_.await_gradients(block);
       if (micro_batches_ > 0) finish_tree(block);
@@ -215,7 +219,7 @@ void Zero::finish_tree(std::size_t block) {
   const TraceScope scope(
       trace(), label(mover_.moves_gradients() ? TraceLane::kCommunication : TraceLane::kCompute,
                      "add up", block, elements));
-  tree_.finish(replica_->gradients_of(block).as<float>(), replica_->flat().range(block).first,
+  tree_.finish(replica_->gradients_of(block), replica_->flat().range(block).first,
                micro_batches_ - 1);
 }
 
@@ -299,6 +303,7 @@ UpdateResult Zero::update(const UpdateRequest& request) {
   for (std::int64_t i = micro_batches_; i < most_micro_batches_; ++i) stand_in_for_micro_batch(i);
   const bool left = !shares && (!options_.overlap || micro_batches_ == 0);
   for (std::size_t block = replica_->model().size(); left && block-- > 0;) add_up(block);
+  replica_->ops().synchronize();  // what a GPU still computes is no wait for others
   wait_for(pushed_, {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "gradients"});
   exchange_->forget();
   mover_.wait();

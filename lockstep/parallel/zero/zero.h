@@ -56,6 +56,9 @@ class Zero : public Strategy {
                             std::int64_t last_step) override;
   StepStart begin_step(const StepStart& mine) override;
   void expect_update(const UpdateRequest& request) override { early_.expect(request); }
+  bool needs_block_events() const override {
+    return adds_up_ || replica_->plan().gathers_parameters();
+  }
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
   void before_forward(std::size_t block) override;
   void after_forward(std::size_t block) override { mover_.after_forward(block); }

@@ -14,16 +14,28 @@ std::string unserved_by_gpu(const TrainOptions& options) {
   if (options.parallel.tensor > 1) {
     return fmt::format("parallel.tensor = {}; use one rank", options.parallel.tensor);
   }
-  if (options.batch.workers > 1) {
-    return fmt::format("{} workers; use one worker", options.batch.workers);
-  }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
   }
-  if (options.offload.tiers.any()) return "offload.*; on a GPU all states lie in its memory so far";
-  if (options.parallel.reduction == parallel::Reduction::kTree) {
-    return "parallel.reduction = \"tree\"; use \"fast\"";
+  if (options.parallel.compression.compression != parallel::Compression::kNone) {
+    return fmt::format("parallel.compression = \"{}\"; leave it out",
+                       name(options.parallel.compression.compression));
   }
+  if (const std::string text = parallel::zero_plus_plus(options.parallel); !text.empty()) {
+    return text + "; leave it out";
+  }
+  if (options.parallel.algorithm != kAutoAlgorithm) {
+    return fmt::format("parallel.algorithm = \"{}\"; leave it \"auto\"",
+                       options.parallel.algorithm);
+  }
+  if (options.batch.workers > 1 && options.precision == plan::Precision::kFp8) {
+    return fmt::format("train.precision = \"fp8\" with {} workers; use bf16",
+                       options.batch.workers);
+  }
+  if (options.batch.workers > 1 && options.parallel.machines > 1) {
+    return "workers on several nodes; use one node";
+  }
+  if (options.offload.tiers.any()) return "offload.*; on a GPU all states lie in its memory so far";
   return "";
 }
 
@@ -37,16 +49,44 @@ int least_capability(const TrainOptions& options) {
   return options.precision == plan::Precision::kFp8 ? kLeastFloat8Capability : kLeastCapability;
 }
 
+// The GPUs that can run it.
+std::vector<int> gpus_for(const TrainOptions& options) {
+  std::vector<int> indices;
+  for (const GpuInfo& gpu : cuda_devices()) {
+    if (gpu.capability >= least_capability(options)) indices.push_back(gpu.index);
+  }
+  return indices;
+}
+
+// Why ranks of this node cannot have a GPU each; empty if they can, or may share.
+std::string too_many_ranks(const TrainOptions& options, std::size_t gpus) {
+  const int ranks = options.node_place.ranks;
+  if (options.share_device || gpus >= static_cast<std::size_t>(ranks)) return "";
+  return fmt::format(
+      "{} ranks on a node with {}; start one for each GPU, or set device.share = true", ranks,
+      gpus == 1 ? "one GPU for them" : fmt::format("{} GPUs for them", gpus));
+}
+
+// Of several GPUs every rank of a node gets its own.
 Device chosen_device(const TrainOptions& options) {
-  const std::string unserved = unserved_by_gpu(options);
+  std::string unserved = unserved_by_gpu(options);
+  const auto own_gpu = [&](const std::vector<int>& gpus) -> Device {
+    const auto place = static_cast<std::size_t>(options.node_place.rank);
+    return {DeviceKind::kCuda, gpus[place % gpus.size()]};
+  };
   if (options.device == "auto") {
     if (!unserved.empty() || !cuda_is_available()) return {};
-    for (const GpuInfo& gpu : cuda_devices()) {
-      if (gpu.capability >= least_capability(options)) return {DeviceKind::kCuda, gpu.index};
-    }
-    return {};
+    const std::vector<int> gpus = gpus_for(options);
+    if (gpus.empty() || !too_many_ranks(options, gpus.size()).empty()) return {};
+    return own_gpu(gpus);
   }
-  const Device device = parse_device(options.device);
+  Device device = parse_device(options.device);
+  if (device.kind == DeviceKind::kCuda && cuda_is_available()) {
+    const bool is_named = options.device != "cuda";
+    const std::vector<int> gpus = gpus_for(options);
+    if (!is_named && !gpus.empty()) device = own_gpu(gpus);
+    if (unserved.empty()) unserved = too_many_ranks(options, is_named ? 1 : gpus.size());
+  }
   if (device.kind == DeviceKind::kCuda && !unserved.empty()) {
     fail(ErrorCode::kUnsupported,
          "run.device = \"{}\" does not support {}, or set run.device = \"cpu\"", options.device,
@@ -81,12 +121,24 @@ Device device_of(const TrainOptions& options) {
   return device;
 }
 
+void bind_device(Config& config, TrainOptions& options) {
+  config.bind(
+      "run.device", options.device,
+      "Where a worker computes: cpu, cuda (each rank of a node has its own GPU), cuda:1, or "
+      "auto: GPUs if they can be used.");
+  config.bind("device.share", options.share_device,
+              "Whether ranks of a node may use the same GPU. NVIDIA's multi-process service "
+              "(nvidia-cuda-mps-control -d) lets them run at the same time.");
+}
+
 void check_device(const TrainOptions& options) { memory_of(device_of(options)); }
 
 std::string unused_gpu(const TrainOptions& options) {
   if (options.device != "auto") return "";
-  const std::string unserved = unserved_by_gpu(options);
-  if (unserved.empty() || !cuda_is_available()) return "";
+  if (!cuda_is_available()) return "";
+  std::string unserved = unserved_by_gpu(options);
+  if (unserved.empty()) unserved = too_many_ranks(options, gpus_for(options).size());
+  if (unserved.empty()) return "";
   return "computes on the CPU, not on the GPU, which does not support " + unserved;
 }
 

@@ -195,8 +195,7 @@ void bind(Config& config, TrainOptions& options) {
   optim::bind(config, options.optimizer);
   optim::bind(config, options.schedule);
   optim::bind(config, options.loss_scale);
-  config.bind("run.device", options.device,
-              "Where a worker computes: cpu, cuda, cuda:1, or auto: a GPU if one can be used.");
+  bind_device(config, options);
   config.bind("train.threads", options.threads,
               "Threads that compute; 0: one for each allowed core.", {.min = 0, .max = 4096});
   config.bind("train.seed", options.seed,

@@ -26,6 +26,7 @@
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/schedule.h"
 #include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/communication/machines.h"
 #include "lockstep/parallel/offload/options.h"
 #include "lockstep/parallel/strategy/options.h"
 #include "lockstep/parallel/strategy/strategy.h"
@@ -116,6 +117,8 @@ struct TrainOptions {
   optim::ScheduleOptions schedule;
   optim::LossScaleOptions loss_scale;  // of f16
   std::string device = "auto";         // "cpu", "cuda", "cuda:1"; auto: a GPU that can be used
+  bool share_device = false;           // ranks of a node may use the same GPU
+  parallel::NodePlace node_place;      // of this rank; not a setting
   int threads = 0;                     // 0: one for each core this process may use
   int seed = 1;
   std::size_t memory_limit = 0;  // bytes; 0: none
@@ -127,6 +130,8 @@ struct TrainOptions {
 
 // Declares the keys; `options` must outlive `config` and stay in place.
 void bind(Config& config, TrainOptions& options);
+// Those of the device.
+void bind_device(Config& config, TrainOptions& options);
 
 // Throws what parallel::check() throws for settings that contradict each other or the number of
 // workers, and Error(kInvalidArgument) for a debug.slow_rank out of range.

@@ -32,6 +32,7 @@ RunSettings plan_job(const RunSettings& given, const JobShape& job) {
   options.train.batch.workers = job.workers;
   options.train.parallel.machines = job.nodes;
   options.train.parallel.tensor_rank = job.rank % options.train.parallel.tensor;
+  options.train.node_place = job.node_place;
   if (options.train.threads == 0) options.train.threads = job.threads;
   options = completed(std::move(options));
   options.train.model = model_of_start(options);
@@ -43,6 +44,7 @@ ResolvedRun resolve(const RunSettings& planned, const Dataset& data, const Ops& 
   RunSettings resolved = planned;
   RunOptions& options = resolved.options;
   options.train = with_data(std::move(options.train), data);
+  options.train.parallel.device = ops.device();
   if (options.epochs > 0) {
     const nn::BatchShape shape = setup_of(options.train).shape;
     options = with_steps(options, make_source(options.train, data, shape)->sequences());

@@ -48,7 +48,8 @@ JobShape shape_of_job(const RunSettings& settings, Communicator* world, int thre
   return {.workers = parallel::workers_of(parallel, world->size()),
           .nodes = parallel::count_machines(world->machines()),
           .threads = threads,
-          .rank = world->rank()};
+          .rank = world->rank(),
+          .node_place = parallel::node_place(world->machines(), world->rank())};
 }
 
 parallel::StrategyJob strategy_job(const RunOptions& options, const std::string& host) {

@@ -394,6 +394,7 @@ constexpr std::string_view kAlwaysRead[] = {
     "run.resume",
     "run.init_from",
     "run.device",
+    "device.share",
     // One of these, and of validation_* the one that goes with it; the others are refused.
     "data.text",
     "data.tokens",

@@ -122,7 +122,7 @@ void Trainer::accumulate(std::span<const nn::Batch> micro_batches, const paralle
                         .first_sequence = static_cast<std::uint64_t>((share.first_micro_batch + i) *
                                                                      batch.shape.batch),
                         .loss_factor = static_cast<float>(factor)},
-                       !block_trace_);
+                       !block_trace_ && !strategy_.needs_block_events());
     if (strategy_.worker() == options_.slow_rank) {
       const parallel::TraceScope scope(strategy_.trace(),
                                        {.lane = parallel::TraceLane::kCompute, .kind = "delay"});

@@ -10,12 +10,14 @@
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/nn/replica/state_stream.h"
 #include "lockstep/parallel/make_strategy.h"
+#include "lockstep/tensor/host_view.h"
 #include "lockstep/train/trainer/trainer.h"
 #include "tests/train/trainer/random_sequences.h"
 
 namespace lockstep::train {
 
-// work(trainer, others) by each of options.batch.workers; `others` is null where there is one.
+// work(trainer, others) by each of options.batch.workers, on options.parallel.device; `others` is
+// null where there is one.
 template <class Work>
 void run_workers(const TrainOptions& options, Work&& work,
                  const CommOptions& comm = comm_options()) {
@@ -24,7 +26,7 @@ void run_workers(const TrainOptions& options, Work&& work,
       workers,
       [&](Communicator& world) {
         Communicator* others = workers > 1 ? &world : nullptr;
-        const auto ops = make_cpu_ops(1);
+        const auto ops = lockstep::make_ops(options.parallel.device, 1);
         const auto strategy =
             parallel::make_strategy({.options = options.parallel,
                                      .optimizer = options.optimizer,
@@ -58,19 +60,19 @@ using WholeStates = std::map<std::string, std::vector<float>>;  // by their name
 inline void take_states(nn::Replica& replica, WholeStates& states) {
   nn::StateStream stream(replica, nn::StateAccess::kRead);
   while (stream.next()) {
-    const nn::States here = stream.states();
+    const nn::States states_here = stream.states();
     const auto take = [&](const char* kind, const nn::FlatParameter& parameter, std::size_t first,
                           const Tensor& values) {
       if (!ops::is_given(values)) return;
       std::vector<float>& whole = states[kind + parameter.name];
       whole.resize(parameter.shape.elements());
-      std::ranges::copy(values.as<const float>(),
-                        whole.begin() + static_cast<std::ptrdiff_t>(first));
+      const HostView here(values);
+      std::ranges::copy(here.as<float>(), whole.begin() + static_cast<std::ptrdiff_t>(first));
     };
     nn::for_parameters_in(
         replica.flat(), stream.block(), stream.range(),
         [&](const nn::FlatParameter& parameter, std::size_t first, nn::FlatRange within) {
-          const nn::States part = here.slice(within);
+          const nn::States part = states_here.slice(within);
           take("", parameter, first, part.master);
           take("moment/", parameter, first, part.first_moment);
           take("variance/", parameter, first, part.second_moment);
