@@ -57,6 +57,7 @@ class Zero : public Strategy {
   StepStart begin_step(const StepStart& mine) override;
   void expect_update(const UpdateRequest& request) override { early_.expect(request); }
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
+  void resume_micro_batch(std::int64_t index, std::int64_t count) override;
   void before_forward(std::size_t block) override;
   void after_forward(std::size_t block) override { mover_.after_forward(block); }
   void before_backward(std::size_t block) override;
