@@ -46,6 +46,6 @@ void TensorAxis::scatter_sum(Ops& ops, const Tensor& all, const Tensor& mine) {
   });
 }
 
-TensorAxis::Cost TensorAxis::take_cost() { return std::exchange(cost_, {}); }
+AxisCost TensorAxis::take_cost() { return std::exchange(cost_, {}); }
 
 }  // namespace lockstep::nn

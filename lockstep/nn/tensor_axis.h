@@ -13,6 +13,7 @@
 #include <cstdint>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/nn/axis_cost.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/tensor/tensor.h"
 
@@ -39,19 +40,14 @@ class TensorAxis {
   void scatter_sum(Ops& ops, const Tensor& all, const Tensor& mine);
   void gather_rows(Ops& ops, const Tensor& mine, const Tensor& all);
 
-  // Since the last call of take_cost().
-  struct Cost {
-    double seconds = 0;  // in which the rank communicated or waited for others
-    std::uint64_t bytes_sent = 0;
-  };
-  Cost take_cost();
+  AxisCost take_cost();  // since the last call
 
  private:
   template <class Body>
   void timed(Body&& body);
 
   Communicator& group_;
-  Cost cost_;
+  AxisCost cost_;
 };
 
 }  // namespace lockstep::nn

@@ -78,7 +78,7 @@ UpdateResult SingleWorker::update(const UpdateRequest& request) {
 
 StepSummary SingleWorker::end_step(const StepEnd& mine) {
   return {.loss = std::accumulate(mine.losses.begin(), mine.losses.end(), 0.0),
-          .costs = {with_tensor(mine.cost, mine.tensor)}};
+          .costs = {with_axes(mine.cost, mine.axes)}};
 }
 
 }  // namespace lockstep::parallel

@@ -62,6 +62,7 @@ std::vector<Gather> plan_gathers(Reads reads, const GatherRules& rules) {
       if (!gatherer.keep(unit, step, step)) gatherer.add(unit, step, step);
     }
     if (step + 1 == steps) break;
+    if (std::ranges::find(rules.restarts, step + 1) != rules.restarts.end()) continue;
     const bool turns = step + 1 == steps / 2;
     std::vector<std::size_t> missing;
     for (const std::size_t unit : reads[static_cast<std::size_t>(step) + 1]) {

@@ -31,6 +31,9 @@ struct Gather {
 struct GatherRules {
   int max_unsharded_blocks = 2;  // at once; a step that reads more gets all of them
   bool reshard_after_forward = false;
+  // Steps that do not always follow the step before: what one computation of a pipeline stage has
+  // gathered is gone when the next one begins.
+  std::vector<int> restarts = {};
 };
 
 // `reads` has the units of each step, those first that take longest, of as many steps of backward

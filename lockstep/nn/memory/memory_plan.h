@@ -21,9 +21,15 @@
 //   hand-over          a block's output               its forward .. backward of the next block
 //                      a gradient of that             backward of the next block .. its own
 //                      an encoder's memory            its forward .. backward of its first reader
-//                      the gradient of that           step L .. backward of its maker
+//                      the gradient of that           backward of the last block .. of its maker
 //                      losses                         forward of the last block .. 2L
+//                      messages of a stage            always
 //   workspace          within one step: kForward and kBackward tensors, scratch of operations
+//
+// A stage of a pipeline has several micro-batches between forward and backward. What lives from one
+// to the other exists once for each *slot* (plan/pipeline/stage_buffers.h) and lives always; so do
+// the buffers of messages. Everything else is used by one computation at a time. A worker that does
+// not pipeline is a stage with one slot and no messages.
 //
 // A sharded flat buffer is as long as a shard (nn/parameters/sharding.h). What other workers read,
 // to reduce or to gather it, lies in symmetric memory, which is laid out by itself.
@@ -57,6 +63,7 @@
 #include "lockstep/nn/parameters/flat_parameters.h"
 #include "lockstep/nn/parameters/sharding.h"
 #include "lockstep/nn/parameters/tiers.h"
+#include "lockstep/plan/pipeline/stage_buffers.h"
 #include "lockstep/tensor/layout.h"
 
 namespace lockstep::nn {
@@ -87,6 +94,19 @@ struct BlockRequests {
   std::size_t output = kAbsent;           // out.x
   std::size_t output_backward = kAbsent;  // the same when the next block's backward reads it
   std::size_t output_gradient = kAbsent;  // dout.x
+};
+
+// The requests of what chunks hand to each other: the residual stream, and an encoder's memory.
+struct FlowRequests {
+  std::size_t x = BlockRequests::kAbsent;
+  std::size_t memory = BlockRequests::kAbsent;
+};
+// The pools of a chunk that sends and receives.
+struct ChunkRequests {
+  std::vector<FlowRequests> inputs;
+  std::vector<FlowRequests> gradients;
+  std::vector<FlowRequests> outputs;          // an input's or a slot's memory is sent from there
+  std::vector<FlowRequests> input_gradients;  // the memory's is sent from `gradients`
 };
 
 // A request of a tier, of its symmetric or its private memory.
@@ -139,8 +159,14 @@ struct MemoryPlan {
   std::vector<Request> outside;
   std::vector<Request> host_outside;
 
+  int stages = 1;                         // of the pipeline that the model is a stage of
+  std::vector<plan::BufferCounts> pools;  // of every chunk of the model
+  bool one_at_a_time = true;              // micro-batches do not overlap
+
   // Requests by what they hold.
-  std::vector<BlockRequests> blocks;
+  std::vector<BlockRequests> blocks;                   // in slot 0
+  std::vector<std::vector<BlockRequests>> more_slots;  // of slots 1, 2, ...
+  std::vector<ChunkRequests> chunks;
   BufferPlace parameters;
   BufferPlace gradients;
   BufferPlace arriving_gradients;
@@ -160,10 +186,10 @@ struct MemoryPlan {
   std::size_t staged_elements = 0;
   BufferPlace staged_gradients;
   BufferPlace staged_parameters;
-  std::size_t memory = BlockRequests::kAbsent;
-  std::size_t memory_gradient = BlockRequests::kAbsent;
-  std::size_t losses = BlockRequests::kAbsent;
-  std::size_t memory_maker = BlockRequests::kAbsent;  // a block
+  std::vector<std::size_t> memories;                     // requests, one for each slot
+  std::size_t memory_gradient = BlockRequests::kAbsent;  // where no later stage sends it
+  std::vector<std::size_t> losses;                       // requests, one for each slot
+  std::size_t memory_maker = BlockRequests::kAbsent;     // a block
 
   // How many tensors are quantized.
   std::int64_t scaled_tensors() const;
@@ -195,10 +221,14 @@ struct MemoryPlan {
 // are a lower bound: usually exact, or a few per cent less.
 enum class Places : std::uint8_t { kFound, kNone };
 
-// Throws what specs_of() and FlatParameters throw.
+// The buffers of a worker that does not pipeline.
+inline plan::StageBuffers single_stage() { return {.chunks = {{.slots = 1}}, .uses = {}}; }
+
+// `buffers` are those of the model's stage. Throws what specs_of() and FlatParameters throw.
 MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
                        OptimizerState optimizer, const Sharding& sharding = {},
-                       const Tiers& tiers = {}, Places places = Places::kFound);
+                       const Tiers& tiers = {}, Places places = Places::kFound,
+                       const plan::StageBuffers& buffers = single_stage());
 
 // A line of a table: a class, or the activations of consecutive equal layers.
 struct ClassLine {

@@ -21,7 +21,7 @@ std::string full_name(const Model& model, std::size_t block, const ParameterSpec
 
 FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> specs,
                                std::size_t block_multiple)
-    : ranges_(specs.size()), places_(specs.size()) {
+    : ranges_(specs.size()), places_(specs.size()), elsewhere_(model.elsewhere()) {
   for (std::size_t block = specs.size(); block-- > 0;) {
     const std::vector<ParameterSpec>& declared = specs[block].parameters;
     places_[block].assign(declared.size(), -1);
@@ -51,7 +51,7 @@ FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> sp
       const ParameterSpec& spec = specs[block].parameters[index];
       if (spec.tied_to.empty()) continue;
       const std::string name = full_name(model, block, spec);
-      const auto owner = names_.find(spec.tied_to);
+      const auto owner = names_.find(model.owner_of(spec.tied_to));
       if (owner == names_.end() || parameters_[owner->second].block >= block) {
         fail(ErrorCode::kInvalidArgument,
              "'{}' is tied to '{}', which is not a parameter of an earlier block", name,

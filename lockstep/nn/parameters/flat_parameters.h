@@ -22,6 +22,7 @@
 #include <cstddef>
 #include <functional>
 #include <map>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -82,6 +83,8 @@ class FlatParameters {
   // Error(kInvalidArgument), with the nearest name, for an unknown one.
   const FlatParameter* place(std::size_t block, std::size_t index) const;
   const FlatParameter& find(std::string_view name) const;
+  // Whether other stages of a pipeline hold a parameter of that name, and this one does not.
+  bool is_elsewhere(std::string_view name) const { return elsewhere_.contains(name); }
 
   // A parameter in a flat buffer of any type.
   static Tensor view(const Tensor& buffer, const FlatParameter& parameter);
@@ -91,6 +94,7 @@ class FlatParameters {
   std::vector<FlatRange> ranges_;
   std::vector<std::vector<int>> places_;  // per block and index in its spec; -1: no elements
   std::map<std::string, std::size_t, std::less<>> names_;
+  std::set<std::string, std::less<>> elsewhere_;
   std::size_t elements_ = 0;
   std::size_t count_ = 0;
 };

@@ -5,10 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/nn/parameters/initial_values.h"
-#include "lockstep/nn/parameters/seed.h"
-#include "lockstep/nn/replica/backward_progress.h"
 #include "lockstep/nn/replica/state_stream.h"
-#include "lockstep/tensor/host_view.h"
 
 namespace lockstep::nn {
 namespace {
@@ -29,13 +26,6 @@ void check_made_for(const MemoryPlan& plan, const Model& model, const Ops& ops) 
        "this memory plan was made for another model than '{}', or for other operations than those "
        "of '{}'; plan_memory() makes one for them",
        model.name(), ops.name());
-}
-
-// Where a parameter lies in its block's range of a flat buffer.
-FlatParameter within(const FlatParameter& parameter, FlatRange block) {
-  FlatParameter moved = parameter;
-  moved.offset -= block.first;
-  return moved;
 }
 
 }  // namespace
@@ -135,7 +125,6 @@ void Replica::make_states() {
   sums_of_squares_ =
       view(sums, DType::kF64,
            {static_cast<std::int64_t>(requests[sums.request].bytes / sizeof(double))});
-  losses_ = view(plan_.losses, DType::kF32, {setup.shape.tokens()});
   scaling_ = view(plan_.scaling, DType::kF32, {plan_.scaled_tensors(), ops::kScaling});
   amax_ = view(plan_.amax, DType::kF32, {plan_.scaled_tensors()});
 }
@@ -196,76 +185,6 @@ Tensor Replica::staged_gradients() const {
 Tensor Replica::staged_parameters() const {
   return view(plan_.staged_parameters, plan_.setup.dtype,
               {2, static_cast<std::int64_t>(plan_.staged_elements)});
-}
-
-Tensor Replica::parameter_at(int step, const FlatParameter* place) const {
-  if (place == nullptr) return {};
-  if (!plan_.gathers_parameters()) return FlatParameters::view(states_.parameters, *place);
-  for (std::size_t i = 0; i < plan_.gathers.size(); ++i) {
-    const Gather& gather = plan_.gathers[i];
-    if (gather.unit != place->block || step < gather.needed || step > gather.last) continue;
-    return FlatParameters::view(gathered(i), within(*place, plan_.flat.range(gather.unit)));
-  }
-  return {};  // this step does not read it
-}
-
-Tensor Replica::gradient_at(const FlatParameter* place) const {
-  if (place == nullptr) return {};
-  return FlatParameters::view(gradients_written(place->block),
-                              within(*place, plan_.flat.range(place->block)));
-}
-
-void Replica::make_views() {
-  const Setup& setup = plan_.setup;
-  const int steps = 2 * static_cast<int>(model_.size());
-  views_.resize(model_.size());
-  Tensor memory;
-  std::int64_t scaled = 0;
-  for (std::size_t i = 0; i < model_.size(); ++i) {
-    const BlockSpec& spec = plan_.specs[i];
-    const BlockRequests& requests = plan_.blocks[i];
-    const Block& block = model_.block(i);
-    BlockViews& views = views_[i];
-    for (std::size_t p = 0; p < spec.parameters.size(); ++p) {
-      const FlatParameter* place = plan_.flat.place(i, p);
-      const int forward = static_cast<int>(i);
-      views.parameters.push_back(parameter_at(forward, place));
-      views.parameters_backward.push_back(parameter_at(steps - 1 - forward, place));
-      views.gradients.push_back(gradient_at(place));
-    }
-    for (std::size_t t = 0; t < spec.tensors.size(); ++t) {
-      const TensorSpec& tensor = spec.tensors[t];
-      views.forward.push_back(view(requests.forward[t], tensor.dtype, tensor.shape));
-      views.backward.push_back(view(requests.backward[t], tensor.dtype, tensor.shape));
-    }
-    if (const auto count = static_cast<std::int64_t>(spec.scaled.size()); count > 0) {
-      views.scaling = scaling_.slice(scaled, count);
-      views.amax = amax_.slice(scaled, count);
-      scaled += count;
-    }
-    const auto bytes = static_cast<std::int64_t>(spec.scratch);
-    views.scratch_forward = view(requests.scratch_forward, DType::kU8, {bytes});
-    views.scratch_backward = view(requests.scratch_backward, DType::kU8, {bytes});
-
-    if (i > 0) views.in = views_[i - 1].out;
-    if (i > 0) views.din = views_[i - 1].dout;
-    const Shape output = block.output(setup);
-    views.in_backward = views.in;
-    if (i > 0) {
-      views.in_backward.x =
-          view(plan_.blocks[i - 1].output_backward, setup.dtype, model_.block(i - 1).output(setup));
-    }
-    views.out.x = view(requests.output, setup.dtype, output);
-    views.dout.x = view(requests.output_gradient, setup.dtype, output);
-    if (i == plan_.memory_maker) {
-      memory = view(plan_.memory, setup.dtype, block.memory(setup));
-      memory_gradient_ = view(plan_.memory_gradient, setup.dtype, block.memory(setup));
-    }
-    views.out.memory = memory;
-    views.dout.memory = memory_gradient_;
-    views.setup = setup.of(i);
-    views.seed = seed_for(0, block.draws_as());
-  }
 }
 
 void Replica::initialise(std::uint64_t seed, int threads) {
@@ -345,114 +264,6 @@ void Replica::round_parameters() {
   ops_.synchronize();
 }
 
-void Replica::check(const Batch& batch) const {
-  const int ranks = tensor_axis_ != nullptr ? tensor_axis_->size() : 1;
-  if (tensor_group_.size != ranks) {
-    fail(ErrorCode::kInvalidArgument,
-         "'{}' was made for a tensor group of {} ranks, but its replica communicates with {}; "
-         "set_tensor_axis() has to be given their communicator",
-         model_.name(), tensor_group_.size, ranks);
-  }
-  const BatchShape& want = plan_.setup.shape;
-  const BatchShape& came = batch.shape;
-  if (came.batch == want.batch && came.sequence == want.sequence &&
-      came.source_sequence == want.source_sequence) {
-    return;
-  }
-  fail(ErrorCode::kInvalidArgument,
-       "got a micro-batch of {} sequences of {} tokens (source: {}), but the replica was planned "
-       "for {} of {} (source: {}); all micro-batches of a run must have the same shape",
-       came.batch, came.sequence, came.source_sequence, want.batch, want.sequence,
-       want.source_sequence);
-}
-
-Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
-                   bool training) {
-  const BlockViews& views = views_[block];
-  return {.ops = ops_,
-          .setup = views.setup,
-          .batch = batch,
-          .seed = seed_for(micro_batch.seed, views.seed),
-          .step = micro_batch.step,
-          .first_sequence = micro_batch.first_sequence,
-          .training = training,
-          .separate_sparse_gradient = false,
-          .loss_factor = micro_batch.loss_factor,
-          .parameters = views.parameters,
-          .gradients = {},
-          .tensors = {},
-          .scaling = views.scaling,
-          .amax = views.amax,
-          .calibrates = calibrates_,
-          .in = views.in,
-          .out = {},
-          .dout = {},
-          .din = {},
-          .losses = block + 1 == model_.size() ? losses_ : Tensor(),
-          .logits = {},
-          .listener = nullptr,
-          .tensor = tensor_axis_};
-}
-
-void Replica::forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
-                      bool training, const Tensor& logits) {
-  tell_before_forward(block);
-  Pass pass = this->pass(block, batch, micro_batch, training);
-  pass.tensors = views_[block].forward;
-  pass.out = views_[block].out;
-  if (block + 1 == model_.size()) pass.logits = logits;
-  ops_.use_scratch(views_[block].scratch_forward);
-  model_.block(block).forward(pass);
-  tell_after_forward(block);
-}
-
-void Replica::backward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch) {
-  if (listener_ != nullptr) listener_->before_backward(block);
-  const BlockViews& views = views_[block];
-  Pass pass = this->pass(block, batch, micro_batch, true);
-  pass.parameters = views.parameters_backward;
-  pass.in = views.in_backward;
-  pass.tensors = views.backward;
-  ops_.use_scratch(views.scratch_backward);
-  if (views.setup.recompute == Recompute::kSelective) model_.block(block).restore(pass);
-  if (views.setup.recompute == Recompute::kFull) model_.block(block).forward(pass);
-  pass.gradients = views.gradients;
-  pass.dout = views.dout;
-  pass.din = views.din;
-  pass.separate_sparse_gradient = separate_sparse_gradient_ && block == 0;
-  std::optional<BackwardProgress> progress;
-  if (listener_ != nullptr) pass.listener = &progress.emplace(plan_.flat, block, *listener_);
-  model_.block(block).backward(pass);
-  if (pass.separate_sparse_gradient) sparse_gradient_ = model_.block(block).sparse_gradient(pass);
-  if (listener_ != nullptr) listener_->after_backward(block);
-}
-
-Tensor Replica::forward_backward(const Batch& given, const MicroBatch& micro_batch) {
-  check(given);
-  if (calibrates_) before_change_of_all();
-  const Batch batch = upload(given);
-  const auto rows = model_.block(0).sparse_gradient(pass(0, batch, micro_batch, true));
-  pending_rows_ = rows ? rows->tokens : Tensor();
-  for (std::size_t i = 0; i < model_.size(); ++i) forward(i, batch, micro_batch, true, {});
-  // Not before: its bytes were others' in forward.
-  ops_.in_order([this] { zero_if_given(memory_gradient_); });
-  for (std::size_t i = model_.size(); i-- > 0;) backward(i, batch, micro_batch);
-  calibrates_ = false;
-  return losses_;
-}
-
-Tensor Replica::evaluate(const Batch& given, const Tensor& logits) {
-  check(given);
-  const Batch batch = upload(given);
-  for (std::size_t i = 0; i < model_.size(); ++i) forward(i, batch, {}, false, logits);
-  const bool has_losses = ops::is_given(batch.targets) || ops::is_given(batch.outputs);
-  return has_losses ? losses_ : Tensor();
-}
-
-Batch Replica::upload(const Batch& batch) {
-  return ops_.device() == Device{} ? batch : device_batch_.upload(ops_, batch);
-}
-
 StatePart Replica::part_of(const FlatParameter& parameter) const {
   const FlatRange part = my_range(parameter.block);
   const std::size_t first = std::max(parameter.offset, part.first);
@@ -472,22 +283,6 @@ Tensor Replica::gradient(std::string_view name) const {
 
 void Replica::before_change_of_all() const {
   for (std::size_t block = 0; block < model_.size(); ++block) before_change(block);
-}
-
-double sum_of(const Tensor& losses) {
-  double sum = 0;
-  const HostView view(losses);
-  for (const float loss : view.as<float>()) sum += static_cast<double>(loss);
-  return sum;
-}
-
-std::int64_t count_targets(const Batch& batch) {
-  if (!ops::is_given(batch.targets)) return static_cast<std::int64_t>(batch.outputs.elements());
-  std::int64_t count = 0;
-  for (const std::int32_t target : batch.targets.as<const std::int32_t>()) {
-    if (target != ops::kNoTarget) ++count;
-  }
-  return count;
 }
 
 }  // namespace lockstep::nn

@@ -24,6 +24,7 @@
 #include "lockstep/nn/block_listener.h"
 #include "lockstep/nn/device_batch.h"
 #include "lockstep/nn/memory/memory_plan.h"
+#include "lockstep/nn/pipeline_axis.h"
 #include "lockstep/nn/replica/state_reader.h"
 #include "lockstep/tensor/arena.h"
 
@@ -90,7 +91,8 @@ class Replica {
 
   // Forward and backward of one micro-batch. Returns its losses, f32 [tokens], which hold until the
   // next call. Throws Error(kInvalidArgument) for a batch that is not of the setup's shape or lacks
-  // what the model reads.
+  // what the model reads. All stages of a pipeline call it together, as they do evaluate(): the
+  // micro-batch is in them alone, and the last one returns its losses.
   Tensor forward_backward(const Batch& batch, const MicroBatch& micro_batch = {});
   // Copies the batch to the device of the operations, unless it is there. Valid until the next
   // upload(), forward_backward() or evaluate().
@@ -98,7 +100,22 @@ class Replica {
   // f64 [2] on a device that is not the CPU: for a MicroBatch's step and loss_factor.
   Tensor step_numbers() const { return device_batch_.numbers(); }
   // What forward_backward() returns.
-  const Tensor& losses() const { return losses_; }
+  const Tensor& losses() const { return slots_.front().losses; }
+
+  // The computations of a step schedule (plan/pipeline/step_schedule.h), which other micro-batches
+  // may come between. `use` says which buffers of the plan's pools this micro-batch has. forward()
+  // reads input() and makes output(); backward() reads output_gradient() too and makes
+  // input_gradient(). The caller sends and receives these; they are absent at the ends of the
+  // model. Returns the losses where the chunk makes them, else an absent tensor. The batch is on
+  // the device.
+  void forward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
+               const MicroBatch& micro_batch);
+  Tensor backward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
+                  const MicroBatch& micro_batch);
+  Flow input(std::size_t chunk, const plan::BufferCounts& use) const;
+  Flow output(std::size_t chunk, const plan::BufferCounts& use) const;
+  Flow output_gradient(std::size_t chunk, const plan::BufferCounts& use) const;
+  Flow input_gradient(std::size_t chunk, const plan::BufferCounts& use) const;
   // Forward alone, without dropout. Where `logits` is given, [tokens, classes] of the compute type,
   // they are written too; then the batch may be without targets or outputs, and the result is
   // absent.
@@ -166,7 +183,7 @@ class Replica {
 
   // The output of a block in the last forward; valid in a listener's after_forward(), before later
   // blocks reuse the memory. Absent for the last block.
-  Tensor output(std::size_t block) const { return views_.at(block).out.x; }
+  Tensor output(std::size_t block) const { return out_of(block, current_).x; }
 
   // The rows that the sparse gradient of the first block will touch in the forward_backward() under
   // way, i32. Absent where it has none.
@@ -186,6 +203,12 @@ class Replica {
   TensorAxis* tensor_axis() const { return tensor_axis_; }
   // The position that the model was made for.
   const TensorGroup& tensor_group() const { return tensor_group_; }
+  // The same for the pipeline that the model is a stage of.
+  void set_pipeline_axis(PipelineAxis* axis) { pipeline_axis_ = axis; }
+  PipelineAxis* pipeline_axis() const { return pipeline_axis_; }
+  // The stages before and after this one; micro-batches go around them.
+  int previous_stage() const { return (model_.stage() + model_.stages() - 1) % model_.stages(); }
+  int next_stage() const { return (model_.stage() + 1) % model_.stages(); }
 
   // Sets the reader that reads states during steps; nullptr: none. Not owned.
   void set_reader(StateReader* reader) { reader_ = reader; }
@@ -197,19 +220,32 @@ class Replica {
   void before_change_of_all() const;
 
  private:
+  // Of a block, for all micro-batches.
   struct BlockViews {
     std::vector<Tensor> parameters;  // in forward
     std::vector<Tensor> parameters_backward;
     std::vector<Tensor> gradients;
-    std::vector<Tensor> forward;
-    std::vector<Tensor> backward;
     Tensor scratch_forward;
     Tensor scratch_backward;
     Tensor scaling, amax;
-    Flow in, out, dout, din;
-    Flow in_backward;
+    Tensor output_gradient;  // absent where it comes from another stage
     Setup setup;
     std::uint64_t seed = 0;  // from its name
+  };
+  // Of a block and one micro-batch.
+  struct KeptViews {
+    std::vector<Tensor> forward;
+    std::vector<Tensor> backward;
+    Tensor output;  // absent where it goes to another stage
+    Tensor output_backward;
+  };
+  struct Slot {
+    std::vector<KeptViews> blocks;
+    Tensor memory;
+    Tensor losses;
+  };
+  struct ChunkMessages {
+    std::vector<Flow> inputs, gradients, outputs, input_gradients;
   };
 
   Tensor view(std::size_t request, DType dtype, const Shape& shape) const;
@@ -218,14 +254,26 @@ class Replica {
   void make_state_file(io::TierFileOptions options);
   void make_files(const io::TierFileOptions& options);
   void make_views();
+  void make_slots();
+  void make_messages();
+  std::size_t chunk_index(std::size_t block) const;
+  Tensor memory_after(std::size_t block, const plan::BufferCounts& use) const;
+  Tensor memory_gradient_after(std::size_t block, const plan::BufferCounts& use) const;
+  Flow in_of(std::size_t block, const plan::BufferCounts& use, bool backward) const;
+  Flow out_of(std::size_t block, const plan::BufferCounts& use) const;
+  Flow dout_of(std::size_t block, const plan::BufferCounts& use) const;
+  Flow din_of(std::size_t block, const plan::BufferCounts& use) const;
   Tensor parameter_at(int step, const FlatParameter* place) const;
   Tensor gradient_at(const FlatParameter* place) const;
   void reset_scaling();
   void check(const Batch& batch) const;
-  void forward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training,
-               const Tensor& logits);
-  void backward(std::size_t block, const Batch& batch, const MicroBatch& micro_batch);
-  Pass pass(std::size_t block, const Batch& batch, const MicroBatch& micro_batch, bool training);
+  void forward_block(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
+                     const plan::BufferCounts& use, bool training, const Tensor& logits);
+  void backward_block(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
+                      const plan::BufferCounts& use);
+  Pass pass(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
+            const plan::BufferCounts& use, bool training);
+  void exchange(const Flow& flow, int stage, bool sends) const;
 
   Model model_;
   MemoryPlan plan_;
@@ -245,9 +293,12 @@ class Replica {
   Tensor scaling_;
   Tensor amax_;
   bool calibrates_ = false;
-  Tensor losses_;
-  Tensor memory_gradient_;
+  Tensor memory_gradient_;  // where no other stage sends it
   std::vector<BlockViews> views_;
+  std::vector<Slot> slots_;
+  std::vector<ChunkMessages> messages_;
+  std::vector<std::vector<std::size_t>> copies_;  // whose gradients each chunk finishes
+  plan::BufferCounts current_;                    // of the last computation
   bool separate_sparse_gradient_ = false;
   std::optional<SparseGradient> sparse_gradient_;
   Tensor pending_rows_;
@@ -255,9 +306,10 @@ class Replica {
   StateReader* reader_ = nullptr;
   TensorAxis* tensor_axis_ = nullptr;
   TensorGroup tensor_group_;
+  PipelineAxis* pipeline_axis_ = nullptr;
 };
 
-// The sum of losses, in order and in f64, after Ops::synchronize().
+// The sum of losses, in order and in f64, after Ops::synchronize(); 0 of an absent tensor.
 double sum_of(const Tensor& losses);
 // The number of tokens with a target, or of items: the divisor of a mean loss.
 std::int64_t count_targets(const Batch& batch);

@@ -43,11 +43,13 @@ bool compresses(const ParallelOptions& options) {
 // Not with the tree, whose order of summation differs. Not without overlap, where there is nothing
 // to gain. Not with compression, where the whole table is smaller than its rows. Not with gradients
 // off the device, which move as whole blocks. Not on a GPU, whose link to others is its memory's.
+// Not with pipelines, whose stages add up the gradients of a shared table.
 std::optional<TableRows> table_rows_for(const ParallelOptions& options,
                                         const WorkerPosition& position,
                                         const nn::MemoryPlan& plan) {
   if (options.reduction == Reduction::kTree || !options.overlap || compresses(options) ||
-      plan.has_gradients_in_flight() || plan.device != Device{} || position.workers == 1) {
+      plan.has_gradients_in_flight() || plan.device != Device{} || position.workers == 1 ||
+      plan.stages > 1) {
     return std::nullopt;
   }
   return TableRows::find(plan, position.workers, position.most_micro_batches > 1);
@@ -218,6 +220,10 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   next_bucket_ = 0;
 }
 
+void Ddp::resume_micro_batch(std::int64_t index, std::int64_t count) {
+  is_last_ = index + 1 == count;
+}
+
 void Ddp::leave() noexcept {
   thread_.settle();
   mover_.settle();
@@ -235,6 +241,7 @@ void Ddp::accumulated(std::size_t block, const nn::FlatRange& range) {
 void Ddp::after_backward(std::size_t block) {
   mover_.after_backward(block);
   if (!is_last_ || !options_.overlap) return;
+  if (replica_->model().is_copy(block)) return;  // before it in the flat buffer is what continues
   reduce_ready({block});
   if (block > 0 || !table_rows_) return;
   replica_->ops().synchronize();

@@ -62,6 +62,7 @@ class Ddp : public Strategy {
   StepStart begin_step(const StepStart& mine) override;
   void expect_update(const UpdateRequest& request) override;
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
+  void resume_micro_batch(std::int64_t index, std::int64_t count) override;
   void before_forward(std::size_t block) override { mover_.before_forward(block); }
   void after_forward(std::size_t block) override { mover_.after_forward(block); }
   void before_backward(std::size_t block) override { mover_.before_backward(block); }

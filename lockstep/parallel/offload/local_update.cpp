@@ -6,7 +6,8 @@
 #include "lockstep/nn/replica/state_stream.h"
 #include "lockstep/optim/gradient_norm.h"
 #include "lockstep/parallel/gradients/gradient_chunks.h"
-#include "lockstep/parallel/gradients/tensor_norm.h"
+#include "lockstep/parallel/gradients/model_norm.h"
+#include "lockstep/parallel/gradients/shared_blocks.h"
 #include "lockstep/parallel/offload/gradient_reader.h"
 
 namespace lockstep::parallel {
@@ -142,11 +143,11 @@ void update_piece(Ops& ops, const UpdateRequest& request, double gradient_norm, 
                  .decays = decays});
 }
 
-double norm_of_all(nn::Replica& replica, TierMover& mover) {
+std::vector<double> sums_of_all(nn::Replica& replica, TierMover& mover) {
   const Tensor workspace = replica.sums_of_squares();
   if (replica.gradient_file() == nullptr) {
-    return chunked_gradient_norm(replica.ops(), replica.flat(), replica.states().gradients,
-                                 workspace);
+    return sums_of_chunks(replica.ops(), replica.states().gradients,
+                          gradient_chunks(replica.flat()), workspace);
   }
   std::vector<double> all;
   for (std::size_t block = replica.flat().blocks();
@@ -154,7 +155,7 @@ double norm_of_all(nn::Replica& replica, TierMover& mover) {
     const auto sums = sums_of_mine(replica, replica.ops(), mover, block, workspace);
     all.insert(all.end(), sums.begin(), sums.end());
   }
-  return norm_of_chunks(all);
+  return all;
 }
 
 }  // namespace
@@ -169,11 +170,11 @@ std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& move
 
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {
   UpdateResult result;
-  double norm = norm_of_all(replica, mover);
-  if (replica.tensor_group().size > 1) {
-    norm = norm_over_tensor_group(replica, norm, replicated_squares(replica));
-  }
-  result.gradient_norm = norm / request.loss_scale;
+  add_up_shared_blocks(replica);
+  const std::vector<double> sums = sums_of_all(replica, mover);
+  const bool divided = replica.tensor_group().size > 1;
+  const double replicated = divided ? replicated_squares(replica) : 0;
+  result.gradient_norm = norm_of_model(replica, sums, replicated) / request.loss_scale;
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
 

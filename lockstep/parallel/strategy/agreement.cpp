@@ -26,7 +26,7 @@ StepSummary agree_to_end(Communicator& world, const StepEnd& mine, const StepTra
   StepCost cost = mine.cost;
   cost.communication_seconds = traffic.cost.seconds;
   cost.bytes_sent = traffic.cost.bytes;
-  cost = with_tensor(waits.cost_of(cost), mine.tensor);
+  cost = with_axes(waits.cost_of(cost), mine.axes);
   std::vector<double> numbers{static_cast<double>(mine.losses.size()),
                               cost.compute_seconds,
                               cost.communication_seconds,

@@ -6,11 +6,15 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/comm/schedule/schedule.h"
+#include "lockstep/plan/pipeline/step_schedule.h"
 
 namespace lockstep::parallel {
 namespace {
 
 constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
+// The schedules that runs execute.
+constexpr std::string_view kInterleaved = "interleaved";
+constexpr std::string_view kRunSchedules[] = {"1f1b", "gpipe", kInterleaved, "sequential"};
 constexpr std::string_view kReductionNames[] = {"fast", "tree"};
 constexpr std::string_view kQuantizationNames[] = {"none", "int8", "int4"};
 
@@ -107,6 +111,36 @@ void check_tensor(const ParallelOptions& options) {
   if (const std::string setting = zero_plus_plus(options); !setting.empty()) refuse(setting);
 }
 
+// What pipelines do not support yet.
+void check_pipeline(const ParallelOptions& options) {
+  if (options.pipeline == 1) return;
+  const auto refuse = [&](const std::string& setting, std::string_view instead = "") {
+    fail(ErrorCode::kUnsupported, "{} is not supported with parallel.pipeline = {}; {}", setting,
+         options.pipeline, instead.empty() ? "leave one of them out" : instead);
+  };
+  const plan::PipelineKind& kind = plan::find_pipeline_kind(options.pipeline_schedule);
+  const bool interleaves = kind.name == kInterleaved;
+  if (std::ranges::find(kRunSchedules, kind.name) == std::end(kRunSchedules)) {
+    refuse(fmt::format("parallel.pipeline_schedule = \"{}\"", kind.name),
+           fmt::format("runs execute {}. (`lockstep explain pipeline` draws the others)",
+                       fmt::join(kRunSchedules, ", ")));
+  }
+  if (options.strategy == StrategyKind::kParameterServer) {
+    refuse("parallel.strategy = \"parameter_server\"");
+  }
+  if (options.compression.compression != Compression::kNone) {
+    refuse(fmt::format("parallel.compression = \"{}\"", name(options.compression.compression)));
+  }
+  if (const std::string setting = zero_plus_plus(options); !setting.empty()) refuse(setting);
+  if (interleaves && options.pipeline_chunks > 1 && options.reduction == Reduction::kTree) {
+    refuse(
+        "parallel.reduction = \"tree\" together with parallel.pipeline_schedule = \"interleaved\"",
+        "take another parallel.pipeline_schedule: chunks finish micro-batches in turn, and the "
+        "tree adds "
+        "up whole ones");
+  }
+}
+
 void check_backend(const ParallelOptions& options, int workers) {
   if (options.comm.backend != Backend::kMpi || workers == 1) return;
   const std::string setting = forcing_setting(options, workers);
@@ -150,6 +184,23 @@ void fail_spread(const ParallelOptions& options) {
 
 int workers_of(const ParallelOptions& options, int ranks) {
   if (ranks > 1 && has_own_servers(options)) return worker_count(options.server, ranks);
+  if (options.pipeline > 1 && ranks % ranks_per_worker(options) != 0) {
+    std::vector<int> possible;
+    for (int stages = 1; options.tensor * stages <= ranks; ++stages) {
+      if (ranks % (options.tensor * stages) == 0) possible.push_back(stages);
+    }
+    const int each = ranks_per_worker(options);
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.pipeline = {}{} makes workers of {} ranks, which do not divide the {} rank{} of "
+         "this job; {}start a multiple of {} ranks (--ranks)",
+         options.pipeline,
+         options.tensor > 1 ? fmt::format(" with parallel.tensor = {}", options.tensor) : "", each,
+         ranks, ranks == 1 ? "" : "s",
+         possible.empty()
+             ? ""
+             : fmt::format("take parallel.pipeline = {}, or ", fmt::join(possible, ", ")),
+         each);
+  }
   if (ranks % options.tensor != 0) {
     std::vector<int> possible;
     for (int size = 1; size <= ranks; ++size) {
@@ -160,7 +211,7 @@ int workers_of(const ParallelOptions& options, int ranks) {
          "equal size; take one of {}, or start a multiple of {} ranks (--ranks)",
          options.tensor, ranks, ranks == 1 ? "" : "s", fmt::join(possible, ", "), options.tensor);
   }
-  return ranks / options.tensor;
+  return ranks / ranks_per_worker(options);
 }
 
 std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
@@ -187,6 +238,7 @@ std::string all_reduce_algorithm(const ParallelOptions& options, int workers) {
 void check(const ParallelOptions& options, int workers) {
   check_zero(options);
   check_tensor(options);
+  check_pipeline(options);
   const bool is_even = workers % options.machines == 0;
   if (workers > 1 && !is_even && !zero_plus_plus(options).empty()) fail_spread(options);
   if (options.algorithm != kAutoAlgorithm) {
@@ -274,6 +326,18 @@ void bind(Config& config, ParallelOptions& options) {
       "between matrix products: the residual stream, norms and dropout (sequence "
       "parallelism). Activations take 1/tensor of the memory; a layer sends five quarters of the "
       "bytes.");
+  config.bind("parallel.pipeline", options.pipeline,
+              "Stages of a pipeline. Each has a run of the model's blocks, and micro-batches go "
+              "through them one behind the other. Data parallelism is what ranks / (tensor * "
+              "pipeline) leaves.",
+              {.min = 1, .max = 1024});
+  config.bind("parallel.pipeline_schedule", options.pipeline_schedule,
+              "With parallel.pipeline, the order in which stages compute: 1f1b, gpipe, interleaved "
+              "(several chunks per stage), or sequential (one micro-batch at a time).");
+  config.bind("parallel.pipeline_chunks", options.pipeline_chunks,
+              "With parallel.pipeline_schedule = \"interleaved\", the chunks of blocks that each "
+              "stage has.",
+              {.min = 1, .max = 1024});
   config.bind("parallel.check_every", options.check_every,
               "Steps between comparisons of all workers' parameters (ddp); 0: never.", {.min = 0});
 }

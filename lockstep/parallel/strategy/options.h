@@ -53,11 +53,15 @@ struct ParallelOptions {
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
   int tensor = 1;         // ranks of a tensor group; every worker is one (nn/tensor_shard.h)
   bool sequence = false;  // whether they divide tokens too
+  int pipeline = 1;       // stages; every worker has one rank, or tensor group, for each
+  std::string pipeline_schedule = "1f1b";  // of a step (plan/pipeline/step_schedule.h)
+  int pipeline_chunks = 2;                 // of each stage, where they are interleaved
 
   // Not settings: the number of nodes, the device and the settings of the communicator, set by the
   // code that starts workers.
   int machines = 1;
   int tensor_rank = 0;  // of this rank in its tensor group
+  int stage = 0;        // of this rank in its pipeline
   Device device;        // of the workers' gradients
   CommOptions comm;
 };
@@ -68,9 +72,13 @@ inline bool has_own_servers(const ParallelOptions& options) {
          options.server.placement == ServerPlacement::kDedicated;
 }
 
-// The number of workers in a job: without servers, and with the ranks of a tensor group as one.
-// Throws Error(kInvalidArgument) if servers leave none, or if tensor groups do not divide the
-// ranks.
+// The ranks of one worker: a tensor group for each pipeline stage.
+inline int ranks_per_worker(const ParallelOptions& options) {
+  return options.tensor * options.pipeline;
+}
+
+// The number of workers in a job: without servers, and with the ranks of a worker as one. Throws
+// Error(kInvalidArgument) if servers leave none, or if workers do not divide the ranks.
 int workers_of(const ParallelOptions& options, int ranks);
 
 // The first setting of ZeRO++ that differs from its default, as text; empty: none.

@@ -12,11 +12,11 @@ Share share_of(const StepPlan& plan, std::int64_t step, int worker, int workers)
       .step = step, .first_micro_batch = first, .micro_batches = each + (worker < more ? 1 : 0)};
 }
 
-StepCost with_tensor(StepCost cost, const nn::TensorAxis::Cost& tensor) {
-  cost.compute_seconds -= tensor.seconds;
-  cost.communication_seconds += tensor.seconds;
-  cost.exposed_seconds += tensor.seconds;
-  cost.bytes_sent += tensor.bytes_sent;
+StepCost with_axes(StepCost cost, const nn::AxisCost& axes) {
+  cost.compute_seconds -= axes.seconds;
+  cost.communication_seconds += axes.seconds;
+  cost.exposed_seconds += axes.seconds;
+  cost.bytes_sent += axes.bytes_sent;
   return cost;
 }
 

@@ -85,11 +85,11 @@ struct StepCost {
 };
 struct StepEnd {
   std::vector<double> losses;  // the sum of each micro-batch of the share, in order
-  StepCost cost;  // compute_seconds including all waits; the strategy fills in the rest
-  nn::TensorAxis::Cost tensor = {};  // of the communication inside blocks, all of it exposed
+  StepCost cost;           // compute_seconds including all waits; the strategy fills in the rest
+  nn::AxisCost axes = {};  // of tensor groups and pipelines, all of it exposed
 };
-// A worker's cost with that of its tensor group.
-StepCost with_tensor(StepCost cost, const nn::TensorAxis::Cost& tensor);
+// A worker's cost with that of the communication inside its model.
+StepCost with_axes(StepCost cost, const nn::AxisCost& axes);
 struct StepSummary {
   double loss = 0;              // the sum over all micro-batches of the step
   std::vector<StepCost> costs;  // of each worker
@@ -136,7 +136,12 @@ class Strategy : public nn::BlockListener {
   virtual void expect_update(const UpdateRequest& /*request*/) {}
   // Begins a micro-batch of `count` in this share, and zeroes gradients as needed. A share without
   // micro-batches calls begin_micro_batch(0, 0) once.
+  //
+  // A stage of a pipeline has forwards of several micro-batches under way. There a micro-batch
+  // begins with its first backward. Where a stage has several chunks, backwards of others come
+  // between those of one micro-batch: resume_micro_batch() says which one continues.
   virtual void begin_micro_batch(std::int64_t index, std::int64_t count) = 0;
+  virtual void resume_micro_batch(std::int64_t /*index*/, std::int64_t /*count*/) {}
   // Whether the micro-batch that was begun must tell its blocks, so that it cannot be captured.
   virtual bool needs_block_events() const { return true; }
   virtual UpdateResult update(const UpdateRequest& request) = 0;

@@ -99,8 +99,8 @@ std::vector<double> ShardedNorm::numbers_of_mine(nn::Replica& replica, TierMover
   return sums.take();
 }
 
-double ShardedNorm::take(Communicator& world, nn::Replica& replica, TierMover& mover,
-                         StepWaits& waits) const {
+std::vector<double> ShardedNorm::take(Communicator& world, nn::Replica& replica, TierMover& mover,
+                                      StepWaits& waits) const {
   std::vector<double> mine = numbers_of_mine(replica, mover);
   mine.resize(most_numbers_);
   const std::vector<double> all = waits.during([&] { return gathered<double>(world, mine); });
@@ -115,7 +115,7 @@ double ShardedNorm::take(Communicator& world, nn::Replica& replica, TierMover& m
   }
   std::vector<double> sums;
   for (const std::vector<double>& chunk : chunks) sums.push_back(ops::sum_of_runs(chunk));
-  return norm_of_chunks(sums);
+  return sums;
 }
 
 }  // namespace lockstep::parallel

@@ -20,9 +20,11 @@ class ShardedNorm {
   ShardedNorm() = default;
   ShardedNorm(const nn::FlatParameters& flat, const nn::Shards& shards, int workers, int worker);
 
-  // Called by all workers when all gradients are final. Infinite or NaN if a gradient is. The time
-  // of the exchange is added to `waits`.
-  double take(Communicator& world, nn::Replica& replica, TierMover& mover, StepWaits& waits) const;
+  // The sums of squares of all chunks of the flat buffer, in order (parallel/gradients/model_norm.h
+  // has their norm). Called by all workers when all gradients are final. Infinite or NaN if a
+  // gradient is. The time of the exchange is added to `waits`.
+  std::vector<double> take(Communicator& world, nn::Replica& replica, TierMover& mover,
+                           StepWaits& waits) const;
 
  private:
   // A worker's part of one chunk.

@@ -7,7 +7,8 @@
 #include "lockstep/base/system/clock.h"
 #include "lockstep/parallel/communication/gathered.h"
 #include "lockstep/parallel/gradients/first_writers.h"
-#include "lockstep/parallel/gradients/tensor_norm.h"
+#include "lockstep/parallel/gradients/model_norm.h"
+#include "lockstep/parallel/gradients/shared_blocks.h"
 #include "lockstep/parallel/offload/local_update.h"
 #include "lockstep/parallel/strategy/agreement.h"
 
@@ -82,6 +83,11 @@ void Zero::begin_micro_batch(std::int64_t index, std::int64_t count) {
       replica_->zero_gradients();
     }
   }
+  resume_micro_batch(index, count);
+}
+
+void Zero::resume_micro_batch(std::int64_t index, std::int64_t count) {
+  const nn::Sharding& sharding = replica_->plan().sharding;
   micro_batch_ = index;
   micro_batches_ = count;
   // Where parameters are gathered too, all must do both in the same order.
@@ -143,8 +149,9 @@ void Zero::prepare_backward(std::size_t block) {
   if (!replica_->plan().sharding.gradients) return;
   // Gradients of the block before the last one had their memory until now; those of an earlier
   // micro-batch have theirs no longer.
+  const nn::Model& model = replica_->model();
   const std::size_t blocks = added_up_.size();
-  const bool begins = block + 1 == blocks;
+  const bool begins = !model.is_copy(block) && block + 1 == model.chunk_of(block).end;
   if (begins || block + 2 < blocks) {
     const std::size_t done = begins ? 0 : block + 2;
     wait_for(begins ? last_added_up_ : added_up_[done],
@@ -290,12 +297,15 @@ void Zero::stand_in_for_micro_batch(std::int64_t index) {
 }
 
 double Zero::gradient_norm() {
-  const double norm = norm_.take(world_, *replica_, mover_, waits_);
-  if (replica_->tensor_group().size == 1) return norm;
-  const double mine = replicated_squares(*replica_);
-  const std::vector<double> all =
-      waits_.during([&] { return gathered<double>(world_, std::span(&mine, 1)); });
-  return norm_over_tensor_group(*replica_, norm, std::accumulate(all.begin(), all.end(), 0.0));
+  const std::vector<double> sums = norm_.take(world_, *replica_, mover_, waits_);
+  double replicated = 0;
+  if (replica_->tensor_group().size > 1) {
+    const double mine = replicated_squares(*replica_);
+    const std::vector<double> all =
+        waits_.during([&] { return gathered<double>(world_, std::span(&mine, 1)); });
+    replicated = std::accumulate(all.begin(), all.end(), 0.0);
+  }
+  return norm_of_model(*replica_, sums, replicated);
 }
 
 UpdateResult Zero::update(const UpdateRequest& request) {
@@ -311,6 +321,7 @@ UpdateResult Zero::update(const UpdateRequest& request) {
   const bool is_updated = early_.is_on();
   if (is_updated) early_.finish();
 
+  add_up_shared_blocks(*replica_);
   UpdateResult result;
   result.gradient_norm = gradient_norm() / request.loss_scale;
   result.skipped = !std::isfinite(result.gradient_norm);

@@ -60,6 +60,7 @@ class Zero : public Strategy {
     return adds_up_ || replica_->plan().gathers_parameters();
   }
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
+  void resume_micro_batch(std::int64_t index, std::int64_t count) override;
   void before_forward(std::size_t block) override;
   void after_forward(std::size_t block) override { mover_.after_forward(block); }
   void before_backward(std::size_t block) override;

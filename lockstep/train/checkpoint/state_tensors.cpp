@@ -149,6 +149,7 @@ std::vector<io::TensorPart> parts_of(const Held& held, const Tensor& elements) {
 bool writes(const nn::Replica& replica, const nn::FlatParameter& parameter) {
   const nn::Sharding& sharding = replica.plan().sharding;
   if (!sharding.any() && sharding.worker > 0) return false;
+  if (replica.model().is_copy(parameter.block)) return false;
   return !parameter.shard.is_replicated() || replica.tensor_group().rank == 0;
 }
 
@@ -295,7 +296,7 @@ void check_same_parameters(const io::TensorSource& file, const nn::FlatParameter
   if (parameters > common) {
     for (const std::string_view name : names) {
       if (!is_parameter(name)) continue;
-      bool known = false;
+      bool known = flat.is_elsewhere(name);
       for (const nn::FlatParameter& parameter : flat.all()) known |= parameter.name == name;
       if (!known) differences.add("the model has no '{}' of {}", name, file.at(name).shape.text());
     }

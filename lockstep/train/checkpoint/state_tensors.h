@@ -15,7 +15,8 @@ namespace lockstep::train {
 
 // Whether every worker holds, reads and writes states of its own.
 inline bool shards_states(const nn::Replica& replica) {
-  return replica.plan().sharding.any() || replica.tensor_group().size > 1;
+  return replica.plan().sharding.any() || replica.tensor_group().size > 1 ||
+         replica.model().stages() > 1;
 }
 
 // Views of the master copy and the optimizer states in unsharded flat buffers.

@@ -107,7 +107,8 @@ nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
   const parallel::WorkerPosition position = worker_position_of(options, worker);
   nn::MemoryPlan plan = nn::plan_memory(
       model_of(options), setup_of(options), ops, optimizer_state_of(options),
-      parallel::sharding_of(options.parallel, position), options.offload.tiers, places);
+      parallel::sharding_of(options.parallel, position), options.offload.tiers, places,
+      plan::stage_buffers(step_schedule_of(options), options.parallel.stage));
   parallel::add_memory(options.parallel, options.optimizer, position, plan);
   return plan;
 }

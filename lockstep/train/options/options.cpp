@@ -260,46 +260,6 @@ std::vector<int> divisors_of(int sequences) {
   return divisors;
 }
 
-namespace {
-
-// What does not divide a model by tensor groups yet. (Models that cannot be divided are refused
-// when they are made.)
-void check_tensor_groups(const TrainOptions& options) {
-  const int tensor = options.parallel.tensor;
-  if (tensor == 1) return;
-  if (options.offload.tiers.any()) {
-    fail(ErrorCode::kUnsupported,
-         "offload.* is not supported with parallel.tensor = {}; leave one of them out", tensor);
-  }
-  if (family_of(options) == ModelFamily::kLinear) {
-    fail(
-        ErrorCode::kUnsupported,
-        "model.family = \"linear\" has nothing that parallel.tensor = {} ranks could divide; leave "
-        "parallel.tensor out",
-        tensor);
-  }
-}
-
-}  // namespace
-
-void check(const TrainOptions& options) {
-  parallel::check(options.parallel, options.batch.workers);
-  parallel::check(options.offload, options.parallel, worker_position_of(options));
-  check_tensor_groups(options);
-  if (options.precision == plan::Precision::kF16 &&
-      options.loss_scale.initial < options.loss_scale.min) {
-    fail(ErrorCode::kInvalidArgument,
-         "loss_scale.initial = {:g} is below loss_scale.min = {:g}; raise the first or lower the "
-         "second",
-         options.loss_scale.initial, options.loss_scale.min);
-  }
-  if (options.slow_rank >= options.batch.workers) {
-    fail(ErrorCode::kInvalidArgument,
-         "debug.slow_rank = {}, but the workers of this run are ranks 0 to {}", options.slow_rank,
-         options.batch.workers - 1);
-  }
-}
-
 BatchChoice solved(BatchChoice batch) {
   const auto refuse = [given = batch](std::string_view what) {
     std::vector<std::string> set;
@@ -414,34 +374,6 @@ plan::ModelShape shape_of(const TrainOptions& options) {
   shape = with_logits(nn::trainable(shape), choice.tie_word_embeddings);
   nn::check_size(shape);
   return shape;
-}
-
-nn::ModelOptions model_options_of(const TrainOptions& options) {
-  nn::ModelOptions model;
-  model.dropout = options.model.dropout;
-  if (options.model.norm_epsilon > 0) {
-    model.epsilon = static_cast<float>(options.model.norm_epsilon);
-  }
-  model.theta = static_cast<float>(options.model.rope_theta);
-  model.tensor = {.size = options.parallel.tensor,
-                  .rank = options.parallel.tensor_rank,
-                  .divides_tokens = options.parallel.sequence};
-  return model;
-}
-
-nn::Model model_of(const TrainOptions& options) {
-  const nn::ModelOptions model = model_options_of(options);
-  switch (family_of(options)) {
-    case ModelFamily::kEncoderDecoder:
-      return nn::make_encoder_decoder(encoder_decoder_shape_of(options), model);
-    case ModelFamily::kLinear:
-      if (options.model.features == 0) {
-        fail(ErrorCode::kInvalidArgument, "a linear model needs model.features, or data.table");
-      }
-      return nn::make_linear_model(options.model.features);
-    default:
-      return nn::make_model(shape_of(options), model);
-  }
 }
 
 nn::Setup setup_of(const TrainOptions& options) {

@@ -22,11 +22,12 @@
 #include "lockstep/base/config/config.h"
 #include "lockstep/nn/memory/memory_plan.h"
 #include "lockstep/nn/models/models.h"
+#include "lockstep/nn/stage.h"
 #include "lockstep/optim/loss_scale.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/optim/schedule.h"
-#include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/communication/machines.h"
+#include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/offload/options.h"
 #include "lockstep/parallel/strategy/options.h"
 #include "lockstep/parallel/strategy/strategy.h"
@@ -148,10 +149,16 @@ plan::ModelShape formula_shape_of(const TrainOptions& options);
 nn::EncoderDecoderShape encoder_decoder_shape_of(const TrainOptions& options);
 ModelFamily family_of(const TrainOptions& options);
 nn::ModelOptions model_options_of(const TrainOptions& options);
+// What this rank has of it: its shards in a tensor group, the blocks of its pipeline stage.
 nn::Model model_of(const TrainOptions& options);
-// The same undivided, as checkpoints, exports and generation have it, however many ranks of a
-// tensor group divide it in the run.
+// The same undivided, as checkpoints, exports and generation have it, however many ranks divide it
+// in the run.
 nn::Model whole_model_of(TrainOptions options);
+// The pipeline of a worker, the order of its step, and which blocks its stages have. A worker
+// without a pipeline has one stage.
+plan::PipelineShape pipeline_shape_of(const TrainOptions& options);
+plan::StepSchedule step_schedule_of(const TrainOptions& options);
+nn::Cut cut_of(const TrainOptions& options);
 nn::Setup setup_of(const TrainOptions& options);
 nn::OptimizerState optimizer_state_of(const TrainOptions& options);
 int threads_of(const TrainOptions& options);

@@ -18,18 +18,23 @@ namespace {
 // -nan is nan.
 double without_sign(double value) { return std::isnan(value) ? std::abs(value) : value; }
 
-// The finding of the first worker that has one.
+// The earliest finding, of the first rank that has it.
 std::string culprit_of(RunAtFault& run, std::span<const nn::Batch> micro_batches,
                        const nn::MicroBatch& first) {
-  const std::string mine =
+  const Nonfinite mine =
       first_nonfinite(run.replica, run.strategy, run.group, micro_batches, first);
+  const bool together = run.strategy.in_lockstep();
   const std::vector<std::string> all =
-      run.strategy.in_lockstep() ? run.group.texts(mine) : std::vector{mine};
+      together ? run.group.texts(mine.text) : std::vector{mine.text};
+  const std::vector<double> orders =
+      together ? run.group.numbers(std::span(&mine.order, 1)) : std::vector{mine.order};
+  std::size_t found = all.size();
   for (std::size_t i = 0; i < all.size(); ++i) {
     if (all[i].empty()) continue;
-    return all.size() > 1 ? fmt::format("{} (at rank {})", all[i], i) : all[i];
+    if (found == all.size() || orders[i] < orders[found]) found = i;
   }
-  return "no block does so when the step is repeated";
+  if (found == all.size()) return "no block does so when the step is repeated";
+  return all.size() > 1 ? fmt::format("{} (at rank {})", all[found], found) : all[found];
 }
 
 // The last good checkpoint, where those of `bad` steps and more hold parameters that give no

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <span>
 #include <string>
 #include <vector>
@@ -13,6 +14,19 @@
 namespace lockstep::train {
 namespace {
 
+// The same for every rank of a pipeline: stages have unequal parts of the model.
+std::vector<double> work_of_stages(const TrainOptions& options, const std::vector<double>& work) {
+  if (options.parallel.pipeline == 1) return work;
+  const std::vector<double> flops = cut_of(options).flops;
+  const double mean =
+      std::accumulate(flops.begin(), flops.end(), 0.0) / static_cast<double>(flops.size());
+  std::vector<double> all;
+  for (const double stage : flops) {
+    for (const double one : work) all.push_back(one * stage / mean);
+  }
+  return all;
+}
+
 // Micro-batches of a step.
 std::vector<double> work_of_workers(const RunParts& run) {
   const BatchChoice& batch = run.resolved.options().train.batch;
@@ -21,32 +35,35 @@ std::vector<double> work_of_workers(const RunParts& run) {
     const auto share = parallel::share_of(step_plan(batch), 1, i, run.strategy.workers());
     work.push_back(static_cast<double>(share.micro_batches));
   }
-  return work;
+  return work_of_stages(run.resolved.options().train, work);
 }
 
-std::string strategy_text(const parallel::Strategy& strategy, int tensor) {
-  const std::string name(strategy.name());
-  if (tensor == 1) return name;
-  const std::string groups = fmt::format("tensor {}", tensor);
-  return strategy.workers() > 1 ? name + " x " + groups : groups;
-}
-
-// Of all ranks of a tensor group together.
-std::size_t count_parameters(const nn::FlatParameters& flat) {
-  std::size_t count = 0;
-  for (const nn::FlatParameter& parameter : flat.all()) {
-    count += logical_shape(parameter.shape, parameter.shard).elements();
+std::string strategy_text(const parallel::Strategy& strategy,
+                          const parallel::ParallelOptions& options) {
+  std::vector<std::string> parts;
+  const bool divides = parallel::ranks_per_worker(options) > 1;
+  if (strategy.workers() > 1 || !divides) parts.emplace_back(strategy.name());
+  if (options.pipeline > 1) {
+    parts.push_back(fmt::format("pipeline {} ({})", options.pipeline, options.pipeline_schedule));
   }
-  return count;
+  if (options.tensor > 1) parts.push_back(fmt::format("tensor {}", options.tensor));
+  return fmt::format("{}", fmt::join(parts, " x "));
 }
 
-// Of a micro-batch through the whole model.
-double flops_of_model(const TrainOptions& options, const Ops& ops) {
+// Of the whole model, however many ranks divide it: its parameters, and the FLOPs of a micro-batch.
+struct ModelSize {
+  std::size_t parameters = 0;
   double flops = 0;
+};
+ModelSize size_of_model(const TrainOptions& options, const Ops& ops) {
+  ModelSize size;
   for (const nn::BlockSpec& spec : specs_of(whole_model_of(options), setup_of(options), ops)) {
-    flops += spec.forward_flops + spec.backward_flops;
+    size.flops += spec.forward_flops + spec.backward_flops;
+    for (const nn::ParameterSpec& parameter : spec.parameters) {
+      if (parameter.tied_to.empty()) size.parameters += parameter.shape.elements();
+    }
   }
-  return flops;
+  return size;
 }
 
 }  // namespace
@@ -66,11 +83,12 @@ RunFacts run_facts(RunParts run) {
   facts.hardware = run.ops.name();
   facts.config = run.resolved.config().resolved();
   facts.data = describe(options.data, run.dataset, run.source);
-  facts.parameters = count_parameters(plan.flat);
+  const ModelSize size = size_of_model(options.train, run.ops);
+  facts.parameters = size.parameters;
   facts.workers = run.group.size();
-  facts.strategy = strategy_text(run.strategy, options.train.parallel.tensor);
+  facts.strategy = strategy_text(run.strategy, options.train.parallel);
   facts.work = work_of_workers(run);
-  facts.step_flops = flops_of_model(options.train, run.ops) * micro_batches;
+  facts.step_flops = size.flops * micro_batches;
   // All at once, as they will compute.
   const RankPeak peak = measure_rank_peak(run.ops, plan.setup.dtype, threads_of(options.train));
   std::vector<RankPeak> peaks;

@@ -46,19 +46,27 @@ class NonfiniteFinder : public nn::BlockListener {
   // `next` is called for blocks too; may be nullptr.
   NonfiniteFinder(nn::Replica& replica, nn::BlockListener* next) : replica_(replica), next_(next) {}
 
-  const std::string& found() const { return found_; }
-  void look(const Tensor& tensor, std::size_t block, std::string_view does) {
-    if (!found_.empty() || !ops::is_given(tensor)) return;
+  const Nonfinite& found() const { return found_; }
+  void look(const Tensor& tensor, std::size_t block, int phase, std::string_view does) {
+    if (!found_.text.empty() || !ops::is_given(tensor)) return;
     replica_.ops().synchronize();
     if (is_finite(tensor)) return;
-    found_ = fmt::format("block {} {}", replica_.model().block(block).name(), does);
+    const nn::Model& model = replica_.model();
+    const auto number = static_cast<double>(model.number(block));
+    found_ = {.text = fmt::format("block {} {}", model.block(block).name(), does),
+              .order = 2 * phase + (phase == kBackward ? -1 : 1) / (number + 2)};
   }
+
+  // In the order in which a step comes to them.
+  static constexpr int kParameters = 0;
+  static constexpr int kForward = 1;
+  static constexpr int kBackward = 2;
 
   void before_forward(std::size_t block) override {
     if (next_ != nullptr) next_->before_forward(block);
   }
   void after_forward(std::size_t block) override {
-    look(replica_.output(block), block, "is the first that hands on infinities or NaN");
+    look(replica_.output(block), block, kForward, "is the first that hands on infinities or NaN");
     if (next_ != nullptr) next_->after_forward(block);
   }
   void before_backward(std::size_t block) override {
@@ -66,7 +74,7 @@ class NonfiniteFinder : public nn::BlockListener {
   }
   // Before others are added to them; hence what a block finishes with early is not handed on.
   void after_backward(std::size_t block) override {
-    look(replica_.gradients_written(block), block,
+    look(replica_.gradients_written(block), block, kBackward,
          "is the first whose gradients hold infinities or NaN");
     if (next_ != nullptr) next_->after_backward(block);
   }
@@ -74,11 +82,11 @@ class NonfiniteFinder : public nn::BlockListener {
  private:
   nn::Replica& replica_;
   nn::BlockListener* next_;
-  std::string found_;
+  Nonfinite found_;
 };
 
 bool one_has_found(RunGroup& group, const NonfiniteFinder& finder) {
-  const double mine = finder.found().empty() ? 0 : 1;
+  const double mine = finder.found().text.empty() ? 0 : 1;
   return std::ranges::any_of(group.numbers(std::span(&mine, 1)), [](double x) { return x != 0; });
 }
 
@@ -89,24 +97,24 @@ std::size_t most_of_all(RunGroup& group, std::size_t count) {
 
 }  // namespace
 
-std::string first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, RunGroup& group,
-                            std::span<const nn::Batch> micro_batches, const nn::MicroBatch& first) {
+Nonfinite first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, RunGroup& group,
+                          std::span<const nn::Batch> micro_batches, const nn::MicroBatch& first) {
   const nn::Sharding& sharding = replica.plan().sharding;
   const bool at_once = sharding.parameters || sharding.gradients;
   parallel::TierMover* const mover = strategy.mover();
   NonfiniteFinder finder(replica, at_once ? static_cast<nn::BlockListener*>(&strategy) : mover);
   nn::StateStream stream(replica, nn::StateAccess::kRead, &nn::States::parameters);
   while (stream.next()) {
-    finder.look(stream.states().parameters, stream.block(),
+    finder.look(stream.states().parameters, stream.block(), NonfiniteFinder::kParameters,
                 "has parameters that are infinite or NaN");
   }
   nn::MicroBatch micro_batch = first;
   replica.set_listener(&finder);
   const std::size_t count = micro_batches.size();
-  const bool agrees = at_once || replica.tensor_group().size > 1;
+  const bool agrees = at_once || replica.tensor_group().size > 1 || replica.model().stages() > 1;
   const std::size_t rounds = agrees ? most_of_all(group, count) : count;
   for (std::size_t i = 0; i < rounds; ++i) {
-    if (agrees ? one_has_found(group, finder) : !finder.found().empty()) break;
+    if (agrees ? one_has_found(group, finder) : !finder.found().text.empty()) break;
     const auto index = static_cast<std::int64_t>(i);
     if (i >= count) {
       if (at_once) strategy.stand_in_for_micro_batch(index);
@@ -119,7 +127,8 @@ std::string first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, 
       replica.zero_gradients();
     }
     const Tensor losses = replica.forward_backward(micro_batches[i], micro_batch);
-    finder.look(losses, replica.model().size() - 1, "makes losses that are infinite or NaN");
+    finder.look(losses, replica.model().size() - 1, NonfiniteFinder::kForward,
+                "makes losses that are infinite or NaN");
     micro_batch.first_sequence += static_cast<std::uint64_t>(micro_batches[i].shape.batch);
   }
   replica.set_listener(nullptr);

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "lockstep/plan/mesh/mesh.h"
 #include "lockstep/train/memory/choice.h"
 #include "lockstep/train/model_io/model_of_start.h"
 #include "lockstep/train/run/memory.h"
@@ -31,8 +32,15 @@ RunSettings plan_job(const RunSettings& given, const JobShape& job) {
   RunOptions& options = planned.options;
   options.train.batch.workers = job.workers;
   options.train.parallel.machines = job.nodes;
-  options.train.parallel.tensor_rank = job.rank % options.train.parallel.tensor;
   options.train.node_place = job.node_place;
+  parallel::ParallelOptions& parallel = options.train.parallel;
+  if (parallel::ranks_per_worker(parallel) > 1) {
+    const plan::Coordinates at =
+        plan::Mesh({.data = job.workers, .pipeline = parallel.pipeline, .tensor = parallel.tensor})
+            .coordinates_of(job.rank);
+    parallel.tensor_rank = at.tensor;
+    parallel.stage = at.pipeline;
+  }
   if (options.train.threads == 0) options.train.threads = job.threads;
   options = completed(std::move(options));
   options.train.model = model_of_start(options);

@@ -38,7 +38,7 @@ namespace lockstep::train {
 
 // The job that a run is part of.
 struct JobShape {
-  int workers = 1;  // dedicated servers are ranks besides; the ranks of a tensor group are one
+  int workers = 1;  // dedicated servers are ranks besides; tensor x pipeline ranks are one
   int nodes = 1;    // that they are on
   int threads = 0;  // cores for each rank, where ranks are threads of one process; 0: they are not
   int rank = 0;     // of this process or thread

@@ -13,7 +13,6 @@
 #include "lockstep/base/system/clock.h"
 #include "lockstep/base/system/resident.h"
 #include "lockstep/base/text/number.h"
-#include "lockstep/parallel/communication/machines.h"
 #include "lockstep/parallel/make_strategy.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/dataset/batch_source.h"
@@ -25,13 +24,14 @@
 #include "lockstep/train/run/audience.h"
 #include "lockstep/train/run/changed_settings.h"
 #include "lockstep/train/run/facts.h"
+#include "lockstep/train/run/job.h"
+#include "lockstep/train/run/mesh_groups.h"
 #include "lockstep/train/run/opened_data.h"
 #include "lockstep/train/run/owed.h"
 #include "lockstep/train/run/resolve.h"
 #include "lockstep/train/run/samples.h"
 #include "lockstep/train/run/saving.h"
 #include "lockstep/train/run/start.h"
-#include "lockstep/train/run/tensor_groups.h"
 #include "lockstep/train/run/trace.h"
 #include "lockstep/train/run/unused_settings.h"
 #include "lockstep/train/run/validation.h"
@@ -41,37 +41,6 @@
 
 namespace lockstep::train {
 namespace {
-
-JobShape shape_of_job(const RunSettings& settings, Communicator* world, int threads) {
-  const parallel::ParallelOptions& parallel = settings.options.train.parallel;
-  if (world == nullptr) return {.workers = parallel::workers_of(parallel, 1), .threads = threads};
-  return {.workers = parallel::workers_of(parallel, world->size()),
-          .nodes = parallel::count_machines(world->machines()),
-          .threads = threads,
-          .rank = world->rank(),
-          .node_place = parallel::node_place(world->machines(), world->rank())};
-}
-
-parallel::StrategyJob strategy_job(const RunOptions& options, const std::string& host) {
-  return {.options = options.train.parallel,
-          .optimizer = options.train.optimizer,
-          .comm = options.comm,
-          .host = host,
-          .most_micro_batches = solved(options.train.batch).accumulation};
-}
-
-// A dedicated parameter server.
-RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator& world,
-                 const StopSignal& stop) {
-  RunGroup group(&world);
-  try {
-    await_shared_dataset(group, stop);
-  } catch (const StoppedBeforeTheFirstStep&) {
-    return RunOutcome::kInterrupted;
-  }
-  parallel::serve_strategy(strategy_job(options, ranks.host), world);
-  return RunOutcome::kFinished;
-}
 
 class Run {
  public:
@@ -83,7 +52,7 @@ class Run {
     Audience& audience;
     const StopSignal& stop;
     RunGroup group;
-    nn::TensorAxis* tensor_axis;  // nullptr: there are no tensor groups
+    MeshGroups& mesh;
   };
 
   Run(const Parts& parts, std::unique_ptr<parallel::Strategy> strategy)
@@ -101,7 +70,7 @@ class Run {
         checkpoints_(options_.dir),
         data_(data_fingerprint(dataset_)),
         strategy_(std::move(strategy)),
-        own_trainer_(make_trainer(parts.tensor_axis)),
+        own_trainer_(make_trainer(parts.mesh)),
         trainer_(*own_trainer_),
         source_(make_source(options_.train, dataset_, trainer_.replica().setup().shape)),
         saving_({.options = options_,
@@ -183,13 +152,13 @@ class Run {
  private:
   // If the run does not fit on one worker, all workers report it. Limits are checked first. Then
   // workers allocate shared memory, and then their own.
-  std::unique_ptr<Trainer> make_trainer(nn::TensorAxis* tensor_axis) {
+  std::unique_ptr<Trainer> make_trainer(MeshGroups& mesh) {
     const TrainOptions& options = resolved_.train();
     const int worker = strategy_->in_lockstep() ? strategy_->worker() : group_.rank();
     group_.together([&] { check_limit(options, plan_run(options, ops_, worker), ops_, worker); });
     std::unique_ptr<Trainer> trainer;
     group_.together([&] { trainer = std::make_unique<Trainer>(options, ops_, *strategy_); });
-    trainer->set_tensor_axis(tensor_axis);
+    trainer->set_axes(mesh.tensor(), mesh.pipeline());
     return trainer;
   }
 
@@ -473,15 +442,15 @@ RunOutcome run_training(const RunSettings& settings,
   }
   const std::unique_ptr<Ops> ops = make_ops(planned.options.train);
   const ResolvedRun resolved = resolve(planned, opened->dataset, *ops, group);
-  TensorGroups groups(spread, world);
+  MeshGroups mesh(spread, world);
   Run run({.resolved = resolved,
            .opened = *opened,
            .ops = *ops,
            .audience = audience,
            .stop = stop,
            .group = group,
-           .tensor_axis = groups.axis()},
-          parallel::make_strategy(strategy_job(resolved.options(), ranks.host), groups.workers()));
+           .mesh = mesh},
+          parallel::make_strategy(strategy_job(resolved.options(), ranks.host), mesh.workers()));
   try {
     const RunOutcome outcome = run.go();
     audience.end({.reason = outcome == RunOutcome::kFinished ? RunEnd::Reason::kFinished

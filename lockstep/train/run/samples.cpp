@@ -19,6 +19,9 @@ std::string cannot_sample(const RunOptions& options, const Dataset& dataset) {
   if (options.train.parallel.tensor > 1) {
     return "tensor groups divide the model (use `lockstep generate` on a checkpoint)";
   }
+  if (options.train.parallel.pipeline > 1) {
+    return "pipeline stages divide the model (use `lockstep generate` on a checkpoint)";
+  }
   if (options.train.offload.tiers.parameters == Tier::kFile) {
     return "the parameters are offloaded to a file (use `lockstep generate` on a checkpoint)";
   }

@@ -308,6 +308,16 @@ std::string all_to_all_algorithm(const Facts& facts) {
   return of_native(facts);
 }
 
+std::string of_pipelines(const Facts& facts) {
+  return when(parallel_of(facts).pipeline == 1, "parallel.pipeline = 1 makes one stage");
+}
+
+std::string pipeline_chunks(const Facts& facts) {
+  if (std::string why = of_pipelines(facts); !why.empty()) return why;
+  return when(parallel_of(facts).pipeline_schedule != "interleaved",
+              "only parallel.pipeline_schedule = \"interleaved\" has several chunks per stage");
+}
+
 constexpr SettingRule kRules[] = {
     {"data.field", field},
     {"data.tokenizer", tokenizer},
@@ -364,6 +374,8 @@ constexpr SettingRule kRules[] = {
     {"parallel.consistency", of_servers},
     {"parallel.staleness", staleness},
     {"parallel.schedule", of_servers},
+    {"parallel.pipeline_schedule", of_pipelines},
+    {"parallel.pipeline_chunks", pipeline_chunks},
     {"parallel.slice_mb", of_servers},
     {"parallel.credit_mb", of_servers},
     {"parallel.check_every", of_whole_states},
@@ -430,6 +442,7 @@ constexpr std::string_view kAlwaysRead[] = {
     "schedule.decay",
     "parallel.strategy",
     "parallel.tensor",
+    "parallel.pipeline",
     // Refused where there are no tensor groups.
     "parallel.sequence",
     "parallel.reduction",

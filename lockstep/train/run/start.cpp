@@ -178,11 +178,15 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
          from.string(), rank, kinds[rank], kinds[0]);
   }
   if (!foreign) return load_checkpoint(from, replica, warn, group);
-  if (options.parallel.tensor > 1) {
+  const parallel::ParallelOptions& spread = options.parallel;
+  if (parallel::ranks_per_worker(spread) > 1) {
     fail(ErrorCode::kUnsupported,
          "run.init_from = {} is a folder of Hugging Face transformers, which is not read with "
-         "parallel.tensor = {}. Import it (lockstep import {} FOLDER) and begin from that folder",
-         from.string(), options.parallel.tensor, from.string());
+         "{}. Import it (lockstep import {} FOLDER) and begin from that folder",
+         from.string(),
+         spread.tensor > 1 ? fmt::format("parallel.tensor = {}", spread.tensor)
+                           : fmt::format("parallel.pipeline = {}", spread.pipeline),
+         from.string());
   }
   group.together([&] {
     nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);

@@ -38,7 +38,9 @@ Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, B
   const auto workers = static_cast<std::uint64_t>(alone ? 1 : strategy.workers());
   const auto worker = static_cast<std::uint64_t>(alone ? 0 : strategy.worker());
   const auto ranks = static_cast<std::uint64_t>(group.size());  // as many of each worker
-  const bool at_once = replica.plan().sharding.parameters || replica.tensor_group().size > 1;
+  const auto stages = static_cast<std::uint64_t>(replica.model().stages());
+  const bool at_once =
+      replica.plan().sharding.parameters || replica.tensor_group().size > 1 || stages > 1;
   // Losses and targets of each micro-batch, and last whether this worker stopped.
   std::vector<double> mine((batches + workers - 1) / workers * 2 + 1);
   std::size_t at = 0;
@@ -66,7 +68,9 @@ Validation validation_loss(nn::Replica& replica, parallel::Strategy& strategy, B
   double losses = 0;
   double targets = 0;
   for (std::uint64_t i = 0; i < batches; ++i) {
-    const std::uint64_t rank = i % workers * (ranks / workers);  // the first of that worker
+    // The first rank of that worker on the last stage.
+    const std::uint64_t per_stage = ranks / stages;
+    const std::uint64_t rank = ranks - per_stage + i % workers * (per_stage / workers);
     const double* of = all.data() + rank * mine.size() + i / workers * 2;
     losses += of[0];
     targets += of[1];

@@ -16,23 +16,35 @@ double sum_in_order(std::span<const float> losses) {
 
 }  // namespace
 
-void MicroBatches::run(const nn::Batch& batch, const nn::MicroBatch& micro_batch,
-                       bool may_capture) {
+void MicroBatches::begin_step(std::size_t micro_batches) {
+  sums_.assign(micro_batches, 0);
+  queued_ = 0;
+}
+
+void MicroBatches::forward(const StageRun::Computation& computation, const nn::Batch& batch,
+                           const nn::MicroBatch& micro_batch) {
+  if (replica_.ops().device() != Device{}) return;  // a graph with its backward
+  const auto chunk = static_cast<std::size_t>(computation.action.chunk);
+  replica_.forward(chunk, computation.use, batch, micro_batch);
+}
+
+void MicroBatches::backward(const StageRun::Computation& computation, const nn::Batch& batch,
+                            const nn::MicroBatch& micro_batch, bool may_capture) {
   Ops& ops = replica_.ops();
   if (ops.device() == Device{}) {
-    const Tensor losses = replica_.forward_backward(batch, micro_batch);
+    const auto chunk = static_cast<std::size_t>(computation.action.chunk);
+    const Tensor losses = replica_.backward(chunk, computation.use, batch, micro_batch);
+    if (!ops::is_given(losses)) return;
     ops.synchronize();
-    sums_.resize(count_);
-    sums_.push_back(nn::sum_of(losses));
-    ++count_;
+    sums_.at(static_cast<std::size_t>(computation.action.micro_batch)) = nn::sum_of(losses);
     return;
   }
   queue(replica_.upload(batch), micro_batch, may_capture);
   const std::size_t bytes = replica_.losses().bytes();
-  if (returned_.size() <= count_) returned_.emplace_back(bytes);
-  const Tensor to = returned_[count_].tensor(DType::kF32, replica_.losses().shape());
+  if (returned_.size() <= queued_) returned_.emplace_back(bytes);
+  const Tensor to = returned_[queued_].tensor(DType::kF32, replica_.losses().shape());
   ops.in_order([&] { copy(to, replica_.losses()); });
-  ++count_;
+  ++queued_;
 }
 
 void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_batch,
@@ -41,12 +53,12 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
   const Tensor there = replica_.step_numbers();
   // A buffer for each micro-batch of a step: the copy of the last may still be under way.
   constexpr std::size_t kNumbers = 2;
-  const std::size_t needed = (count_ + 1) * kNumbers * sizeof(double);
+  const std::size_t needed = (queued_ + 1) * kNumbers * sizeof(double);
   if (numbers_.bytes() < needed) {
     ops.synchronize();
     numbers_ = PinnedBuffer(2 * needed);
   }
-  const Tensor here = numbers_.tensor(DType::kF64, {kNumbers}, count_ * kNumbers * sizeof(double));
+  const Tensor here = numbers_.tensor(DType::kF64, {kNumbers}, queued_ * kNumbers * sizeof(double));
   here.as<double>()[0] = micro_batch.step;
   here.as<double>()[1] = micro_batch.loss_factor;
   ops.in_order([&] { copy(there, here); });
@@ -71,17 +83,13 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
 }
 
 std::vector<double> MicroBatches::losses() {
-  if (replica_.ops().device() == Device{}) {
-    sums_.resize(count_);
-    return sums_;
-  }
+  if (replica_.ops().device() == Device{}) return sums_;
   replica_.ops().synchronize();
-  std::vector<double> sums;
-  for (std::size_t i = 0; i < count_; ++i) {
+  for (std::size_t i = 0; i < queued_; ++i) {
     const Tensor losses = returned_[i].tensor(DType::kF32, replica_.losses().shape());
-    sums.push_back(sum_in_order(losses.as<const float>()));
+    sums_[i] = sum_in_order(losses.as<const float>());
   }
-  return sums;
+  return sums_;
 }
 
 }  // namespace lockstep::train

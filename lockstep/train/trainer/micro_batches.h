@@ -1,9 +1,9 @@
-// Runs the micro-batches of a step and collects their losses.
+// Computes the micro-batches of a step and collects their losses.
 //
-// On the CPU a micro-batch is done when run() returns. A GPU is asynchronous: run() queues the
-// micro-batch and the copy of its losses, and losses() waits for all of them. The operations of a
-// micro-batch are captured when they run for the second time, and launched as one graph from then
-// on.
+// On the CPU a computation is done when its function returns. A GPU is asynchronous: backward()
+// queues the micro-batch, its forward included, and the copy of its losses; losses() waits for all
+// of them. The operations of a micro-batch are captured when they run for the second time, and
+// launched as one graph from then on.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "lockstep/nn/replica/replica.h"
 #include "lockstep/tensor/cuda.h"
+#include "lockstep/train/trainer/stage_run.h"
 
 namespace lockstep::train {
 
@@ -22,10 +23,14 @@ class MicroBatches {
   // is valid only for its position in a step.
   MicroBatches(nn::Replica& replica, bool draws) : replica_(replica), draws_(draws) {}
 
-  void begin_step() { count_ = 0; }
-  // `may_capture`: no listener needs the block events.
-  void run(const nn::Batch& batch, const nn::MicroBatch& micro_batch, bool may_capture);
-  // The sum of losses of each since begin_step().
+  void begin_step(std::size_t micro_batches);
+  // One forward or backward of a step schedule (train/trainer/stage_run.h). `may_capture`: no
+  // listener needs the block events.
+  void forward(const StageRun::Computation& computation, const nn::Batch& batch,
+               const nn::MicroBatch& micro_batch);
+  void backward(const StageRun::Computation& computation, const nn::Batch& batch,
+                const nn::MicroBatch& micro_batch, bool may_capture);
+  // The sum of losses of each micro-batch; of a stage that makes none, zeros.
   std::vector<double> losses();
 
  private:
@@ -38,8 +43,8 @@ class MicroBatches {
 
   nn::Replica& replica_;
   bool draws_;
-  std::size_t count_ = 0;
-  std::vector<double> sums_;            // on the CPU
+  std::size_t queued_ = 0;              // micro-batches, on a GPU
+  std::vector<double> sums_;            // of each micro-batch
   std::vector<PinnedBuffer> returned_;  // from a GPU, one for each micro-batch of a step
   PinnedBuffer numbers_;
   std::map<std::uint64_t, Captured> captured_;  // by the first sequence

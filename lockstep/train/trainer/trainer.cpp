@@ -57,6 +57,7 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& stra
       device_memory_(name(Tier::kDevice), options.device_limit),
       host_memory_(name(Tier::kHost)),
       replica_(make_replica(options_, ops, strategy, device_memory_, host_memory_)),
+      stage_run_(replica_, step_schedule_of(options_)),
       micro_batches_(replica_, options_.model.dropout > 0),
       outside_(&device_memory_, bytes_of(replica_.plan().outside)),
       host_outside_(&host_memory_, bytes_of(replica_.plan().host_outside)) {
@@ -101,38 +102,102 @@ void Trainer::begin_micro_batch(std::int64_t index, std::int64_t count) {
   strategy_.begin_micro_batch(index, count);
 }
 
+void Trainer::compute(const StageRun::Computation& computation, const nn::Batch& batch,
+                      const parallel::Share& share, float loss_factor) {
+  const std::int64_t index = computation.action.micro_batch;
+  const std::int64_t count = share.micro_batches;
+  const nn::MicroBatch micro_batch{.seed = static_cast<std::uint64_t>(options_.seed),
+                                   .step = static_cast<std::uint64_t>(share.step),
+                                   .first_sequence = static_cast<std::uint64_t>(
+                                       (share.first_micro_batch + index) * batch.shape.batch),
+                                   .loss_factor = loss_factor};
+  if (computation.is_forward()) {
+    if (computation.backward_is_next) begin_micro_batch(index, count);
+    begun_ = computation.backward_is_next;
+    return micro_batches_.forward(computation, batch, micro_batch);
+  }
+  if (!computation.is_first_backward) {
+    strategy_.resume_micro_batch(index, count);
+  } else if (!std::exchange(begun_, false)) {
+    begin_micro_batch(index, count);
+  }
+  micro_batches_.backward(computation, batch, micro_batch,
+                          !block_trace_ && !strategy_.needs_block_events());
+}
+
 void Trainer::accumulate(std::span<const nn::Batch> micro_batches, const parallel::Share& share,
                          std::int64_t targets) {
   const double factor = loss_scale() / static_cast<double>(targets);
-  const auto count = static_cast<std::int64_t>(micro_batches.size());
-  micro_batches_.begin_step();
-  if (count == 0) strategy_.begin_micro_batch(0, 0);
+  micro_batches_.begin_step(micro_batches.size());
+  if (micro_batches.empty()) strategy_.begin_micro_batch(0, 0);
   // Not before: what else is run, a validation, is no part of a step.
   if (block_trace_) {
     replica_.set_listener(&*block_trace_);
     block_trace_->start();
   }
-  for (std::int64_t i = 0; i < count; ++i) {
+  const auto count = static_cast<std::int64_t>(micro_batches.size());
+  stage_run_.step(count, strategy_.trace(), [&](const StageRun::Computation& computation) {
     const auto begin = SteadyClock::now();
-    const nn::Batch& batch = micro_batches[static_cast<std::size_t>(i)];
-    begin_micro_batch(i, count);
-    micro_batches_.run(batch,
-                       {.seed = static_cast<std::uint64_t>(options_.seed),
-                        .step = static_cast<std::uint64_t>(share.step),
-                        .first_sequence = static_cast<std::uint64_t>((share.first_micro_batch + i) *
-                                                                     batch.shape.batch),
-                        .loss_factor = static_cast<float>(factor)},
-                       !block_trace_ && !strategy_.needs_block_events());
+    const auto index = static_cast<std::size_t>(computation.action.micro_batch);
+    compute(computation, micro_batches[index], share, static_cast<float>(factor));
     if (strategy_.worker() == options_.slow_rank) {
       const parallel::TraceScope scope(strategy_.trace(),
                                        {.lane = parallel::TraceLane::kCompute, .kind = "delay"});
       std::this_thread::sleep_for((SteadyClock::now() - begin) * (options_.slow_factor - 1));
     }
-  }
+  });
   if (block_trace_) {
     block_trace_->finish();
     replica_.set_listener(&strategy_);
   }
+}
+
+// Whether a rank of this worker was asked to stop.
+bool Trainer::stops(bool mine) {
+  if (nn::TensorAxis* const tensor = replica_.tensor_axis()) mine = tensor->any(mine);
+  if (nn::PipelineAxis* const pipeline = replica_.pipeline_axis()) mine = pipeline->any(mine);
+  return mine;
+}
+
+// The last stage makes them, and all stages report them.
+std::vector<double> Trainer::losses_of_step() {
+  std::vector<double> losses = micro_batches_.losses();
+  nn::PipelineAxis* const pipeline = replica_.pipeline_axis();
+  if (pipeline == nullptr || losses.empty()) return losses;
+  const std::vector<double> all = pipeline->gather(losses);
+  return {all.end() - static_cast<std::ptrdiff_t>(losses.size()), all.end()};
+}
+
+nn::AxisCost Trainer::take_axis_cost() {
+  nn::AxisCost cost;
+  if (nn::TensorAxis* const tensor = replica_.tensor_axis()) cost = cost + tensor->take_cost();
+  if (nn::PipelineAxis* const pipeline = replica_.pipeline_axis()) {
+    cost = cost + pipeline->take_cost();
+  }
+  return cost;
+}
+
+std::vector<parallel::StepCost> Trainer::costs_of_stages(std::vector<parallel::StepCost> mine) {
+  nn::PipelineAxis* const pipeline = replica_.pipeline_axis();
+  if (pipeline == nullptr) return mine;
+  constexpr std::size_t kNumbers = 6;
+  std::vector<double> numbers;
+  for (const parallel::StepCost& cost : mine) {
+    numbers.insert(numbers.end(), {cost.compute_seconds, cost.communication_seconds,
+                                   cost.exposed_seconds, static_cast<double>(cost.bytes_sent),
+                                   static_cast<double>(cost.bytes_across), cost.elapsed_seconds});
+  }
+  const std::vector<double> all = pipeline->gather(numbers);
+  std::vector<parallel::StepCost> costs;
+  for (std::size_t i = 0; i < all.size(); i += kNumbers) {
+    costs.push_back({.compute_seconds = all[i],
+                     .communication_seconds = all[i + 1],
+                     .exposed_seconds = all[i + 2],
+                     .bytes_sent = static_cast<std::uint64_t>(all[i + 3]),
+                     .bytes_across = static_cast<std::uint64_t>(all[i + 4]),
+                     .elapsed_seconds = all[i + 5]});
+  }
+  return costs;
 }
 
 StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches) {
@@ -153,8 +218,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
     mine.targets += nn::count_targets(batch);
     mine.tokens += batch.shape.tokens();
   }
-  nn::TensorAxis* const tensor = replica_.tensor_axis();
-  if (tensor != nullptr) mine.stops = tensor->any(mine.stops);
+  mine.stops = this->stops(mine.stops);
   const parallel::StepStart all = strategy_.begin_step(mine);
   if (all.stops) return std::nullopt;
   if (all.targets == 0) {
@@ -170,7 +234,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   metrics.rate = optim::learning_rate_at(options_.schedule,
                                          strategy_.in_lockstep() ? state_.updates + 1 : share.step);
   const io::TierTraffic filed = filed_traffic();
-  const auto compute = SteadyClock::now();
+  const auto computes_since = SteadyClock::now();
   const parallel::UpdateRequest request{.optimizer = options_.optimizer,
                                         .updates = state_.updates,
                                         .rate = metrics.rate,
@@ -183,9 +247,9 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   }
   accumulate(micro_batches, share, all.targets);
   const parallel::UpdateResult result = strategy_.update(request);
-  parallel::StepEnd end{.losses = micro_batches_.losses(), .cost = {}};
-  end.cost.compute_seconds = seconds_since(compute);
-  if (tensor != nullptr) end.tensor = tensor->take_cost();
+  parallel::StepEnd end{.losses = losses_of_step(), .cost = {}};
+  end.cost.compute_seconds = seconds_since(computes_since);
+  end.axes = take_axis_cost();
   if (clock) parallel::trace_operations(strategy_.trace(), *clock, timed_->stop());
   metrics.filed = filed_traffic() - filed;
   metrics.gradient_norm = result.gradient_norm;
@@ -201,7 +265,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   }
   parallel::StepSummary summary = strategy_.end_step(end);
   metrics.loss = summary.loss / static_cast<double>(all.targets);
-  metrics.costs = std::move(summary.costs);
+  metrics.costs = costs_of_stages(std::move(summary.costs));
   metrics.seconds = seconds_since(begin);
   return metrics;
 }

@@ -46,7 +46,7 @@ struct StepMetrics {
   bool skipped = false;
   std::int64_t tokens = 0;  // of all workers
   double seconds = 0;
-  std::vector<parallel::StepCost> costs;  // of each worker
+  std::vector<parallel::StepCost> costs;  // of each worker; of those of stage 0, of stage 1, ...
   io::TierTraffic filed;                  // of this one, with what lies in files
 
   double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
@@ -64,8 +64,12 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Sets the communication of the tensor group, which must outlive it; nullptr: there is none.
-  void set_tensor_axis(nn::TensorAxis* axis) { replica_.set_tensor_axis(axis); }
+  // Sets the communication of the tensor group and of the pipeline, which must outlive it; nullptr:
+  // there is none.
+  void set_axes(nn::TensorAxis* tensor, nn::PipelineAxis* pipeline) {
+    replica_.set_tensor_axis(tensor);
+    replica_.set_pipeline_axis(pipeline);
+  }
 
   // Called when the replica has its initial values, before the first step: copies them to all
   // workers.
@@ -100,6 +104,12 @@ class Trainer {
   Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy,
           std::unique_ptr<parallel::Strategy>&& own);
   void begin_micro_batch(std::int64_t index, std::int64_t count);
+  void compute(const StageRun::Computation& computation, const nn::Batch& batch,
+               const parallel::Share& share, float loss_factor);
+  bool stops(bool mine);
+  std::vector<double> losses_of_step();
+  nn::AxisCost take_axis_cost();
+  std::vector<parallel::StepCost> costs_of_stages(std::vector<parallel::StepCost> mine);
   // Their losses are then being copied.
   void accumulate(std::span<const nn::Batch> micro_batches, const parallel::Share& share,
                   std::int64_t targets);
@@ -115,7 +125,9 @@ class Trainer {
   MemoryBudget device_memory_;
   MemoryBudget host_memory_;
   nn::Replica replica_;
+  StageRun stage_run_;
   MicroBatches micro_batches_;
+  bool begun_ = false;  // the strategy's micro-batch, by the forward before
   // Of what the strategy takes.
   MemoryClaim outside_;
   MemoryClaim host_outside_;

@@ -1,0 +1,96 @@
+#include "lockstep/parallel/gradients/model_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "lockstep/parallel/gradients/gradient_chunks.h"
+#include "lockstep/tensor/host_view.h"
+
+namespace lockstep::parallel {
+namespace {
+
+// Sums of one block, by its number in the whole model.
+struct BlockSums {
+  std::size_t number = 0;
+  std::vector<double> sums;
+};
+
+// In the order of the flat buffer, without copies.
+std::vector<BlockSums> sums_of_blocks(const nn::Replica& replica, std::span<const double> sums) {
+  std::vector<BlockSums> blocks;
+  for (std::size_t block = replica.flat().blocks(); block-- > 0;) {
+    const std::size_t count = chunk_count(replica.flat().range(block).elements);
+    const auto own = sums.first(count);
+    sums = sums.subspan(count);
+    if (replica.model().is_copy(block)) continue;
+    blocks.push_back({replica.model().number(block), {own.begin(), own.end()}});
+  }
+  return blocks;
+}
+
+std::vector<double> joined(std::vector<BlockSums> blocks) {
+  std::ranges::stable_sort(blocks, std::greater(), &BlockSums::number);
+  std::vector<double> all;
+  for (const BlockSums& block : blocks) {
+    all.insert(all.end(), block.sums.begin(), block.sums.end());
+  }
+  return all;
+}
+
+// Of all stages.
+std::vector<BlockSums> gathered_sums(nn::PipelineAxis& axis, const std::vector<BlockSums>& mine) {
+  std::vector<double> numbers;  // of each block: its number, how many sums it has, and these
+  for (const BlockSums& block : mine) {
+    numbers.push_back(static_cast<double>(block.number));
+    numbers.push_back(static_cast<double>(block.sums.size()));
+    numbers.insert(numbers.end(), block.sums.begin(), block.sums.end());
+  }
+  std::vector<BlockSums> all;
+  for (const std::vector<double>& list : axis.gather_lists(numbers)) {
+    for (auto at = list.begin(); at != list.end();) {
+      const auto number = static_cast<std::size_t>(*at++);
+      const auto count = static_cast<std::ptrdiff_t>(*at++);
+      all.push_back({number, {at, at + count}});
+      at += count;
+    }
+  }
+  return all;
+}
+
+}  // namespace
+
+double replicated_squares(nn::Replica& replica) {
+  const Tensor result = replica.sums_of_squares().slice(0, 1);
+  double sum = 0;
+  for (const nn::FlatParameter& parameter : replica.flat().all()) {
+    if (!parameter.shard.is_replicated() || replica.model().is_copy(parameter.block)) continue;
+    const Tensor gradient = replica.part_of(parameter).states.gradients;
+    if (!ops::is_given(gradient)) continue;
+    replica.ops().run(ops::SumOfSquares{.x = gradient, .result = result});
+    replica.ops().synchronize();
+    sum += HostView(result).as<double>()[0];
+  }
+  return sum;
+}
+
+double norm_of_model(const nn::Replica& replica, std::span<const double> sums, double replicated) {
+  std::vector<BlockSums> blocks = sums_of_blocks(replica, sums);
+  nn::PipelineAxis* const pipeline = replica.pipeline_axis();
+  if (replica.tensor_group().size == 1) {
+    if (pipeline != nullptr) blocks = gathered_sums(*pipeline, blocks);
+    return norm_of_chunks(joined(std::move(blocks)));
+  }
+  const double own_norm = norm_of_chunks(joined(std::move(blocks)));
+  const double squares = own_norm * own_norm;
+  const double counted = replica.tensor_group().rank == 0 ? squares : squares - replicated;
+  double all = replica.tensor_axis()->sum(counted);
+  if (pipeline != nullptr) {
+    const std::vector<double> stages = pipeline->gather(std::span(&all, 1));
+    all = 0;
+    for (const double stage : stages) all += stage;
+  }
+  return std::sqrt(all);
+}
+
+}  // namespace lockstep::parallel

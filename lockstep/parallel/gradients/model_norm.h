@@ -1,0 +1,25 @@
+// The global gradient norm of a model that tensor groups and pipeline stages divide.
+//
+// Every rank knows the sums of squares of the chunks of its own flat buffer
+// (parallel/gradients/gradient_chunks.h). What several ranks hold is counted once: a parameter that
+// a tensor group replicates (nn/tensor_shard.h) by the first rank of the group, a copy of another
+// stage's block (nn/model.h) by its owner. Sums of stages are added in the order that the flat
+// buffer of the whole model has, so pipelines do not change the bits of the norm.
+#pragma once
+
+#include <span>
+
+#include "lockstep/nn/replica/replica.h"
+
+namespace lockstep::parallel {
+
+// The sum of squares of this worker's gradients of replicated parameters, without copies: all of
+// them, or its shards. Waits for the operations before it.
+double replicated_squares(nn::Replica& replica);
+
+// The norm over all ranks of the model, the same on all of them; they call it together. `sums` are
+// those of all chunks of this rank's flat buffer, in order, and `replicated` is the sum of squares
+// of all replicated parameters. Infinite or NaN if a gradient of any rank is.
+double norm_of_model(const nn::Replica& replica, std::span<const double> sums, double replicated);
+
+}  // namespace lockstep::parallel

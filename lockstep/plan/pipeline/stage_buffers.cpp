@@ -1,0 +1,133 @@
+#include "lockstep/plan/pipeline/stage_buffers.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::plan {
+namespace {
+
+// Computations of a stage; absent: last < first.
+struct Lifetime {
+  int first = 0;
+  int last = -1;
+  bool is_given() const { return last >= first; }
+};
+
+struct MicroBatchLives {
+  Lifetime slot, input, gradient, output, input_gradient;
+};
+
+class LifeReader {
+ public:
+  LifeReader(const StepSchedule& schedule, int stage)
+      : shape_(schedule.shape),
+        lives_(static_cast<std::size_t>(shape_.chunks * shape_.micro_batches)),
+        came_(lives_.size()) {
+    for (const Action& action : schedule.stages.at(static_cast<std::size_t>(stage))) add(action);
+  }
+
+  const MicroBatchLives& of(int chunk, int micro_batch) const {
+    return lives_[index(chunk, micro_batch)];
+  }
+
+ private:
+  struct Posted {
+    int activation = -1;
+    int gradient = -1;
+  };
+
+  std::size_t index(int chunk, int micro_batch) const {
+    return static_cast<std::size_t>(chunk * shape_.micro_batches + micro_batch);
+  }
+
+  void add(const Action& action) {
+    MicroBatchLives& lives = lives_[index(action.chunk, action.micro_batch)];
+    Posted& came = came_[index(action.chunk, action.micro_batch)];
+    const int before = std::max(computed_ - 1, 0);
+    switch (action.kind) {
+      case ActionKind::kForward:
+        lives.slot.first = computed_;
+        ++computed_;
+        break;
+      case ActionKind::kBackward:
+        lives.slot.last = computed_;
+        if (came.activation >= 0) lives.input = {came.activation, computed_};
+        if (came.gradient >= 0) lives.gradient = {came.gradient, computed_};
+        ++computed_;
+        break;
+      case ActionKind::kReceiveActivation:
+        came.activation = before;
+        break;
+      case ActionKind::kReceiveGradient:
+        came.gradient = before;
+        break;
+      case ActionKind::kSendActivation:
+        lives.output = {lives.slot.first, lives.slot.first + 1};
+        break;
+      case ActionKind::kSendGradient:
+        lives.input_gradient = {lives.slot.last, lives.slot.last + 1};
+        break;
+      case ActionKind::kBackwardInput:
+      case ActionKind::kBackwardWeight:
+        fail(ErrorCode::kUnsupported,
+             "buffers are assigned for whole backwards; this schedule has a {}", describe(action));
+      case ActionKind::kUpdate:
+        break;
+    }
+  }
+
+  PipelineShape shape_;
+  std::vector<MicroBatchLives> lives_;
+  std::vector<Posted> came_;
+  int computed_ = 0;  // computations so far
+};
+
+// Gives every lifetime the first buffer that is free; returns how many there are.
+int assign(const std::vector<Lifetime>& lives, const std::vector<int*>& places) {
+  std::vector<std::size_t> order;
+  for (std::size_t i = 0; i < lives.size(); ++i) {
+    if (lives[i].is_given()) order.push_back(i);
+  }
+  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return lives[i].first; });
+  std::vector<int> free_after;  // of each buffer: its last computation so far
+  for (const std::size_t i : order) {
+    auto buffer = std::ranges::find_if(free_after, [&](int last) { return last < lives[i].first; });
+    if (buffer == free_after.end()) buffer = free_after.insert(buffer, 0);
+    *buffer = lives[i].last;
+    *places[i] = static_cast<int>(buffer - free_after.begin());
+  }
+  return static_cast<int>(free_after.size());
+}
+
+}  // namespace
+
+StageBuffers stage_buffers(const StepSchedule& schedule, int stage) {
+  const PipelineShape& shape = schedule.shape;
+  const LifeReader reader(schedule, stage);
+  StageBuffers all;
+  for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+    std::vector<BufferCounts> uses(static_cast<std::size_t>(shape.micro_batches));
+    const auto pool = [&](Lifetime MicroBatchLives::*life, int BufferCounts::*which) {
+      std::vector<Lifetime> lives;
+      std::vector<int*> places;
+      for (int i = 0; i < shape.micro_batches; ++i) {
+        lives.push_back(reader.of(chunk, i).*life);
+        places.push_back(&(uses[static_cast<std::size_t>(i)].*which));
+      }
+      return assign(lives, places);
+    };
+    BufferCounts counts;
+    counts.slots = pool(&MicroBatchLives::slot, &BufferCounts::slots);
+    counts.inputs = pool(&MicroBatchLives::input, &BufferCounts::inputs);
+    counts.gradients = pool(&MicroBatchLives::gradient, &BufferCounts::gradients);
+    counts.outputs = pool(&MicroBatchLives::output, &BufferCounts::outputs);
+    counts.input_gradients = pool(&MicroBatchLives::input_gradient, &BufferCounts::input_gradients);
+    all.chunks.push_back(counts);
+    all.uses.push_back(std::move(uses));
+  }
+  return all;
+}
+
+}  // namespace lockstep::plan

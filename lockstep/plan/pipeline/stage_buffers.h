@@ -1,0 +1,50 @@
+// Which buffers the micro-batches of a pipeline stage use, from its step schedule.
+//
+// A stage computes one thing at a time, but several micro-batches are between their forward and
+// their backward, and messages travel beside compute. A chunk of a stage therefore has pools of
+// equal buffers, and every micro-batch gets one of each:
+//
+//   slot             what blocks keep             from forward to the end of backward
+//   input            the activation that came     from the computation during which it may come, to
+//                                                 the end of backward, which reads it once more
+//   gradient         the gradient that came       the same
+//   output           the activation that leaves   from forward to the end of the next computation
+//   input gradient   the gradient that leaves     from backward to the end of the next computation
+//
+// A message stands between two computations of a stage's list. Its receive is posted before the
+// first of them begins, so that it travels meanwhile. Buffers that leave may still be on their way
+// when their pool comes around to them: then the stage waits.
+//
+// A buffer's lifetime is a range of the stage's computations, counted from 0. The first free buffer
+// of a pool is taken, so a pool is as large as the most that are alive at once.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "lockstep/plan/pipeline/step_schedule.h"
+
+namespace lockstep::plan {
+
+// Buffers of each kind: how many a chunk has, or which one a micro-batch uses.
+struct BufferCounts {
+  int slots = 0;
+  int inputs = 0;
+  int gradients = 0;
+  int outputs = 0;
+  int input_gradients = 0;
+  friend bool operator==(const BufferCounts&, const BufferCounts&) = default;
+};
+
+struct StageBuffers {
+  std::vector<BufferCounts> chunks;             // how many
+  std::vector<std::vector<BufferCounts>> uses;  // which one, by chunk and micro-batch
+
+  // Whether no micro-batch begins before the last one has ended.
+  bool one_at_a_time() const { return chunks.size() == 1 && chunks[0].slots == 1; }
+};
+
+// For a schedule of one batch, whose backwards are whole.
+StageBuffers stage_buffers(const StepSchedule& schedule, int stage);
+
+}  // namespace lockstep::plan

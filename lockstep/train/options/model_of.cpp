@@ -1,0 +1,75 @@
+// The model of a run, and what of it a rank has.
+#include "lockstep/base/error.h"
+#include "lockstep/nn/stage.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep::train {
+
+nn::ModelOptions model_options_of(const TrainOptions& options) {
+  nn::ModelOptions model;
+  model.dropout = options.model.dropout;
+  if (options.model.norm_epsilon > 0) {
+    model.epsilon = static_cast<float>(options.model.norm_epsilon);
+  }
+  model.theta = static_cast<float>(options.model.rope_theta);
+  model.tensor = {.size = options.parallel.tensor,
+                  .rank = options.parallel.tensor_rank,
+                  .divides_tokens = options.parallel.sequence};
+  return model;
+}
+
+namespace {
+
+// With what a tensor group divides, without the pipeline.
+nn::Model unstaged_model_of(const TrainOptions& options) {
+  const nn::ModelOptions model = model_options_of(options);
+  switch (family_of(options)) {
+    case ModelFamily::kEncoderDecoder:
+      return nn::make_encoder_decoder(encoder_decoder_shape_of(options), model);
+    case ModelFamily::kLinear:
+      if (options.model.features == 0) {
+        fail(ErrorCode::kInvalidArgument, "a linear model needs model.features, or data.table");
+      }
+      return nn::make_linear_model(options.model.features);
+    default:
+      return nn::make_model(shape_of(options), model);
+  }
+}
+
+}  // namespace
+
+nn::Model whole_model_of(TrainOptions options) {
+  options.parallel.tensor = 1;
+  options.parallel.tensor_rank = 0;
+  options.parallel.sequence = false;
+  return unstaged_model_of(options);
+}
+
+plan::PipelineShape pipeline_shape_of(const TrainOptions& options) {
+  const parallel::ParallelOptions& parallel = options.parallel;
+  const bool interleaves = parallel.pipeline > 1 && parallel.pipeline_schedule == "interleaved";
+  return {.stages = parallel.pipeline,
+          .micro_batches = solved(options.batch).accumulation,
+          .chunks = interleaves ? parallel.pipeline_chunks : 1};
+}
+
+plan::StepSchedule step_schedule_of(const TrainOptions& options) {
+  const bool pipelines = options.parallel.pipeline > 1;
+  return plan::make_step_schedule(
+      plan::find_pipeline_kind(pipelines ? options.parallel.pipeline_schedule : "sequential"),
+      pipeline_shape_of(options));
+}
+
+nn::Cut cut_of(const TrainOptions& options) {
+  return balanced_cut(whole_model_of(options), setup_of(options), *make_reference_ops(),
+                      pipeline_shape_of(options));
+}
+
+nn::Model model_of(const TrainOptions& options) {
+  nn::Model whole = unstaged_model_of(options);
+  if (options.parallel.pipeline == 1) return whole;
+  return stage_of(whole, setup_of(options), *make_reference_ops(), cut_of(options),
+                  options.parallel.stage);
+}
+
+}  // namespace lockstep::train

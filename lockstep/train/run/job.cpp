@@ -1,0 +1,38 @@
+#include "lockstep/train/run/job.h"
+
+#include "lockstep/parallel/communication/machines.h"
+#include "lockstep/train/dataset/shared_data.h"
+
+namespace lockstep::train {
+
+JobShape shape_of_job(const RunSettings& settings, Communicator* world, int threads) {
+  const parallel::ParallelOptions& parallel = settings.options.train.parallel;
+  if (world == nullptr) return {.workers = parallel::workers_of(parallel, 1), .threads = threads};
+  return {.workers = parallel::workers_of(parallel, world->size()),
+          .nodes = parallel::count_machines(world->machines()),
+          .threads = threads,
+          .rank = world->rank(),
+          .node_place = parallel::node_place(world->machines(), world->rank())};
+}
+
+parallel::StrategyJob strategy_job(const RunOptions& options, const std::string& host) {
+  return {.options = options.train.parallel,
+          .optimizer = options.train.optimizer,
+          .comm = options.comm,
+          .host = host,
+          .most_micro_batches = solved(options.train.batch).accumulation};
+}
+
+RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator& world,
+                 const StopSignal& stop) {
+  RunGroup group(&world);
+  try {
+    await_shared_dataset(group, stop);
+  } catch (const StoppedBeforeTheFirstStep&) {
+    return RunOutcome::kInterrupted;
+  }
+  parallel::serve_strategy(strategy_job(options, ranks.host), world);
+  return RunOutcome::kFinished;
+}
+
+}  // namespace lockstep::train

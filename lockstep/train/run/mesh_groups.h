@@ -1,0 +1,47 @@
+// The groups of a job whose ranks divide a model (plan/mesh/mesh.h): tensor groups, pipelines of
+// these, and between them the workers of data parallelism.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "lockstep/comm/communicator.h"
+#include "lockstep/nn/pipeline_axis.h"
+#include "lockstep/nn/tensor_axis.h"
+#include "lockstep/parallel/strategy/options.h"
+#include "lockstep/plan/mesh/mesh.h"
+
+namespace lockstep::train {
+
+class MeshGroups {
+ public:
+  // nullptr: one rank. `world` outlives it.
+  MeshGroups(const parallel::ParallelOptions& options, Communicator* world) : workers_(world) {
+    if (world == nullptr || parallel::ranks_per_worker(options) == 1) return;
+    const plan::Mesh mesh = plan::mesh_of(
+        world->size(), {.data = 0, .pipeline = options.pipeline, .tensor = options.tensor});
+    const auto group = [&](plan::Axis axis) {
+      return world->split(mesh.color(axis, world->rank()), mesh.key(axis, world->rank()));
+    };
+    if (options.tensor > 1) tensor_axis_.emplace(*(tensor_ = group(plan::Axis::kTensor)));
+    if (options.pipeline > 1) pipeline_axis_.emplace(*(pipeline_ = group(plan::Axis::kPipeline)));
+    data_ = group(plan::Axis::kData);
+    workers_ = data_->size() > 1 ? data_.get() : nullptr;
+  }
+
+  // nullptr: there are none.
+  nn::TensorAxis* tensor() { return tensor_axis_ ? &*tensor_axis_ : nullptr; }
+  nn::PipelineAxis* pipeline() { return pipeline_axis_ ? &*pipeline_axis_ : nullptr; }
+  // The ranks of all workers at this rank's place in its worker; nullptr: there is one.
+  Communicator* workers() const { return workers_; }
+
+ private:
+  std::unique_ptr<Communicator> tensor_;
+  std::unique_ptr<Communicator> pipeline_;
+  std::unique_ptr<Communicator> data_;
+  std::optional<nn::TensorAxis> tensor_axis_;
+  std::optional<nn::PipelineAxis> pipeline_axis_;
+  Communicator* workers_;
+};
+
+}  // namespace lockstep::train

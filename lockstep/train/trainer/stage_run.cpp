@@ -1,0 +1,169 @@
+#include "lockstep/train/trainer/stage_run.h"
+
+#include <algorithm>
+
+#include "lockstep/base/error.h"
+
+namespace lockstep::train {
+namespace {
+
+using plan::Action;
+using plan::ActionKind;
+
+bool is_given(const Tensor& tensor) { return ops::is_given(tensor); }
+
+}  // namespace
+
+StageRun::StageRun(nn::Replica& replica, const plan::StepSchedule& schedule) : replica_(replica) {
+  set_schedule(schedule);
+}
+
+StageRun::~StageRun() {
+  if (received_.empty() && sent_.empty()) return;
+  replica_.pipeline_axis()->abort("a stage of the pipeline did not finish its step");
+  const auto ended = [](const Work& work) {
+    try {
+      work.wait();
+    } catch (const Error&) {
+      // The error that ended the step has been reported.
+    }
+  };
+  for (const auto& [message, works] : received_) std::ranges::for_each(works, ended);
+  for (const auto& [buffer, work] : sent_) ended(work);
+}
+
+void StageRun::set_schedule(const plan::StepSchedule& schedule) {
+  const int stage = replica_.model().stage();
+  shape_ = schedule.shape;
+  buffers_ = plan::stage_buffers(schedule, stage);
+  first_messages_.clear();
+  rounds_.clear();
+  std::vector<bool> has_begun(static_cast<std::size_t>(shape_.micro_batches));
+  for (const Action& action : schedule.stages.at(static_cast<std::size_t>(stage))) {
+    if (action.kind == ActionKind::kUpdate) continue;
+    if (plan::is_message(action.kind)) {
+      (rounds_.empty() ? first_messages_ : rounds_.back().messages).push_back(action);
+      continue;
+    }
+    Computation computation{.action = action, .use = use_of(action)};
+    if (action.kind == ActionKind::kBackward) {
+      const auto index = static_cast<std::size_t>(action.micro_batch);
+      computation.is_first_backward = !has_begun[index];
+      has_begun[index] = true;
+      if (!rounds_.empty()) {
+        Computation& before = rounds_.back().computation;
+        before.backward_is_next = before.is_forward() && before.action.chunk == action.chunk &&
+                                  before.action.micro_batch == action.micro_batch;
+      }
+    }
+    rounds_.push_back({.computation = computation, .messages = {}});
+  }
+}
+
+plan::BufferCounts StageRun::use_of(const Action& action) const {
+  return buffers_
+      .uses[static_cast<std::size_t>(action.chunk)][static_cast<std::size_t>(action.micro_batch)];
+}
+
+nn::Flow StageRun::flow_of(const Action& message) const {
+  const auto chunk = static_cast<std::size_t>(message.chunk);
+  const plan::BufferCounts use = use_of(message);
+  switch (message.kind) {
+    case ActionKind::kReceiveActivation:
+      return replica_.input(chunk, use);
+    case ActionKind::kSendActivation:
+      return replica_.output(chunk, use);
+    case ActionKind::kReceiveGradient:
+      return replica_.output_gradient(chunk, use);
+    default:
+      return replica_.input_gradient(chunk, use);
+  }
+}
+
+void StageRun::await_sent(const nn::Flow& flow) {
+  for (const Tensor& tensor : {flow.x, flow.memory}) {
+    const auto found = is_given(tensor) ? sent_.find(tensor.data()) : sent_.end();
+    if (found == sent_.end()) continue;
+    replica_.pipeline_axis()->wait(found->second);
+    sent_.erase(found);
+  }
+}
+
+void StageRun::post_receives(const std::vector<Action>& messages) {
+  for (const Action& message : messages) {
+    if (plan::is_send(message.kind)) continue;
+    const nn::Flow flow = flow_of(message);
+    await_sent(flow);
+    auto& works = received_[{message.kind, message.chunk, message.micro_batch}];
+    for (const Tensor& tensor : {flow.x, flow.memory}) {
+      if (is_given(tensor)) {
+        works.push_back(replica_.pipeline_axis()->receive(tensor, message.peer));
+      }
+    }
+  }
+}
+
+void StageRun::start_sends(const std::vector<Action>& messages) {
+  for (const Action& message : messages) {
+    if (!plan::is_send(message.kind)) continue;
+    replica_.ops().synchronize();
+    const nn::Flow flow = flow_of(message);
+    for (const Tensor& tensor : {flow.x, flow.memory}) {
+      if (!is_given(tensor)) continue;
+      sent_.insert_or_assign(tensor.data(), replica_.pipeline_axis()->send(tensor, message.peer));
+    }
+  }
+}
+
+void StageRun::await_inputs(const Action& computation, parallel::Trace& trace) {
+  const bool forward = computation.kind == ActionKind::kForward;
+  const auto found =
+      received_.find({forward ? ActionKind::kReceiveActivation : ActionKind::kReceiveGradient,
+                      computation.chunk, computation.micro_batch});
+  if (found == received_.end()) return;
+  const parallel::TraceScope scope(trace, {.lane = parallel::TraceLane::kWaiting,
+                                           .kind = "wait for",
+                                           .of = forward ? "activation" : "gradient",
+                                           .index = computation.micro_batch});
+  for (const Work& work : found->second) replica_.pipeline_axis()->wait(work);
+  received_.erase(found);
+}
+
+void StageRun::await_outputs(const Action& computation, parallel::Trace& trace) {
+  if (sent_.empty()) return;
+  const parallel::TraceScope scope(
+      trace, {.lane = parallel::TraceLane::kWaiting, .kind = "wait for", .of = "send"});
+  const auto chunk = static_cast<std::size_t>(computation.chunk);
+  const plan::BufferCounts use = use_of(computation);
+  await_sent(computation.kind == ActionKind::kForward ? replica_.output(chunk, use)
+                                                      : replica_.input_gradient(chunk, use));
+}
+
+void StageRun::step(std::int64_t micro_batches, parallel::Trace& trace,
+                    const std::function<void(const Computation&)>& compute) {
+  if (micro_batches == 0) return;
+  if (micro_batches != shape_.micro_batches) {
+    if (shape_.stages > 1) {
+      fail(ErrorCode::kInvalidArgument,
+           "a step of {} micro-batches came, but the pipeline's schedule is made for {}",
+           micro_batches, shape_.micro_batches);
+    }
+    plan::PipelineShape shape = shape_;
+    shape.micro_batches = static_cast<int>(micro_batches);
+    set_schedule(plan::make_step_schedule(plan::find_pipeline_kind("sequential"), shape));
+  }
+  received_.clear();
+  sent_.clear();
+  post_receives(first_messages_);
+  for (const Round& round : rounds_) {
+    post_receives(round.messages);
+    await_inputs(round.computation.action, trace);
+    await_outputs(round.computation.action, trace);
+    compute(round.computation);
+    start_sends(round.messages);
+  }
+  for (const auto& [buffer, work] : sent_) replica_.pipeline_axis()->wait(work);
+  sent_.clear();
+}
+
+}  // namespace lockstep::train

@@ -1,0 +1,79 @@
+// Runs the part of a step that one pipeline stage has, in the order of its step schedule
+// (plan/pipeline/step_schedule.h). A worker without a pipeline is one stage without messages.
+//
+//   messages      | receive F1 ....... | send F0, receive B0 | ...
+//   computations  | forward 0          | forward 1           | backward 0 | ...
+//
+// The messages between two computations travel beside compute: receives are posted before the first
+// of the two begins, and sends are started when it has ended. A computation waits for what it
+// reads, and for sends that still read what it overwrites. The buffers of a micro-batch are those
+// of plan/pipeline/stage_buffers.h.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "lockstep/nn/replica/replica.h"
+#include "lockstep/parallel/trace/trace.h"
+#include "lockstep/plan/pipeline/stage_buffers.h"
+#include "lockstep/plan/pipeline/step_schedule.h"
+
+namespace lockstep::train {
+
+class StageRun {
+ public:
+  // A forward or backward of the schedule.
+  struct Computation {
+    plan::Action action;
+    plan::BufferCounts use;
+    bool backward_is_next = false;   // of a forward: the stage's next computation is its backward
+    bool is_first_backward = false;  // of a backward: no chunk has begun that of its micro-batch
+
+    bool is_forward() const { return action.kind == plan::ActionKind::kForward; }
+  };
+
+  // The replica must outlive it, and was planned with the same schedule.
+  StageRun(nn::Replica& replica, const plan::StepSchedule& schedule);
+  // Ends the messages of a step that has failed, on all stages.
+  ~StageRun();
+  StageRun(const StageRun&) = delete;
+  StageRun& operator=(const StageRun&) = delete;
+
+  // Calls `compute` for every computation of a step of this many micro-batches. Throws
+  // Error(kInvalidArgument) for another number than the schedule's, if there are several stages.
+  void step(std::int64_t micro_batches, parallel::Trace& trace,
+            const std::function<void(const Computation&)>& compute);
+
+ private:
+  // A computation, and the messages that follow it.
+  struct Round {
+    Computation computation;
+    std::vector<plan::Action> messages;
+  };
+  // Kind, chunk and micro-batch of a message.
+  using Received = std::tuple<plan::ActionKind, int, int>;
+
+  void set_schedule(const plan::StepSchedule& schedule);
+  plan::BufferCounts use_of(const plan::Action& action) const;
+  nn::Flow flow_of(const plan::Action& message) const;
+  void post_receives(const std::vector<plan::Action>& messages);
+  void start_sends(const std::vector<plan::Action>& messages);
+  void await_inputs(const plan::Action& computation, parallel::Trace& trace);
+  void await_outputs(const plan::Action& computation, parallel::Trace& trace);
+  void await_sent(const nn::Flow& flow);
+
+  nn::Replica& replica_;
+  plan::PipelineShape shape_;
+  plan::StageBuffers buffers_;
+  std::vector<plan::Action> first_messages_;  // before the first computation
+  std::vector<Round> rounds_;
+
+  // Under way.
+  std::map<Received, std::vector<Work>> received_;
+  std::map<const std::byte*, Work> sent_;  // by the buffer
+};
+
+}  // namespace lockstep::train
