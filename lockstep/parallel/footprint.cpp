@@ -23,7 +23,7 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
   if (position.workers > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "communicator",
                             .group = kCommunicationGroup,
-                            .bytes = communication_group_bytes(plan.device, plan.symmetric_layout.bytes)});
+                            .bytes = communication_group_bytes(plan)});
   }
   if (DeviceUpdate::serves(plan)) {
     plan.outside.push_back(

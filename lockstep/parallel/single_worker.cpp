@@ -18,7 +18,8 @@ void SingleWorker::start(nn::Replica& replica) {
     device_update_.emplace(replica, reduction_ == Reduction::kTree);
   }
   if (reduction_ == Reduction::kTree)
-    tree_ = TreeSum(replica.ops(), replica.flat().elements(), most_micro_batches_);
+    tree_ = TreeSum(replica.ops(), replica.states().gradients.device(), replica.flat().elements(),
+                    most_micro_batches_);
 }
 
 std::optional<Share> SingleWorker::next(const StepPlan& plan, std::int64_t steps,

@@ -24,7 +24,7 @@ class SingleWorker : public Strategy {
                             std::int64_t last_step) override;
   StepStart begin_step(const StepStart& mine) override { return mine; }
   void expect_update(const UpdateRequest& request) override { early_.expect(request); }
-  bool needs_block_events() const override { return !device_update_; }
+  bool needs_block_events() const override { return mover_.has_work() || early_.is_on(); }
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
   void before_forward(std::size_t block) override { mover_.before_forward(block); }
   void after_forward(std::size_t block) override { mover_.after_forward(block); }

@@ -25,6 +25,7 @@ class Arena {
 
   std::span<const Request> requests() const { return requests_; }
   const Layout& layout() const { return layout_; }
+  std::byte* data() const { return buffer_.data(); }
   std::size_t bytes() const { return buffer_.bytes(); }
   Device device() const { return buffer_.device(); }
 

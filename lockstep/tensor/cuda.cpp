@@ -136,4 +136,23 @@ Tensor PinnedBuffer::tensor(DType dtype, const Shape& shape, std::size_t offset)
   return {bytes_ == 0 ? nullptr : data_ + offset, dtype, shape};
 }
 
+PinnedRange::PinnedRange(std::byte* data, std::size_t bytes) {
+  if (bytes == 0) return;
+  cuda::interface().pin(data, bytes);
+  data_ = data;
+}
+
+PinnedRange::~PinnedRange() {
+  if (data_ != nullptr) cuda::interface().unpin(data_);
+}
+
+PinnedRange::PinnedRange(PinnedRange&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)) {}
+
+PinnedRange& PinnedRange::operator=(PinnedRange&& other) noexcept {
+  PinnedRange taken(std::move(other));
+  std::swap(data_, taken.data_);
+  return *this;
+}
+
 }  // namespace lockstep

@@ -77,4 +77,20 @@ class PinnedBuffer {
   std::size_t bytes_ = 0;
 };
 
+// Page-locks host memory that is there already, which must outlive it.
+class PinnedRange {
+ public:
+  PinnedRange() = default;  // of no bytes
+  // Throws Error(kSystem) where so much memory cannot be locked.
+  PinnedRange(std::byte* data, std::size_t bytes);
+  ~PinnedRange();
+  PinnedRange(PinnedRange&& other) noexcept;
+  PinnedRange& operator=(PinnedRange&& other) noexcept;
+  PinnedRange(const PinnedRange&) = delete;
+  PinnedRange& operator=(const PinnedRange&) = delete;
+
+ private:
+  std::byte* data_ = nullptr;
+};
+
 }  // namespace lockstep

@@ -27,6 +27,8 @@ class CudaModule {
 
   virtual std::byte* allocate_pinned(std::size_t bytes) = 0;  // throws Error(kSystem)
   virtual void free_pinned(std::byte* data) noexcept = 0;
+  virtual void pin(std::byte* data, std::size_t bytes) = 0;  // throws Error(kSystem)
+  virtual void unpin(std::byte* data) noexcept = 0;
 
  protected:
   ~CudaModule() = default;  // lives as long as the process

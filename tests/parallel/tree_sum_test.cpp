@@ -32,7 +32,7 @@ Floats plain(std::uint64_t first, std::uint64_t count) {
 
 Floats by_tree(std::uint64_t first, std::int64_t count) {
   const auto ops = make_reference_ops();
-  TreeSum tree(*ops, kElements, count);
+  TreeSum tree(*ops, {}, kElements, count);
   Floats last;
   for (std::int64_t i = 0; i < count; ++i) {
     last = values_of(first + static_cast<std::uint64_t>(i));

@@ -9,6 +9,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed, beside the peers of the field");
   bench->require_subcommand(1);
   add_bench_collectives(*bench, exit_code);
+  add_bench_device_collectives(*bench, exit_code);
   add_bench_ops(*bench, exit_code);
   add_bench_worker(*bench, exit_code);
   add_bench_train(*bench, exit_code);

@@ -7,6 +7,7 @@
 namespace lockstep::cli {
 
 void add_bench_collectives(CLI::App& bench, int& exit_code);
+void add_bench_device_collectives(CLI::App& bench, int& exit_code);
 void add_bench_ops(CLI::App& bench, int& exit_code);
 void add_bench_worker(CLI::App& bench, int& exit_code);  // hidden: a rank of a bench
 void add_bench_train(CLI::App& bench, int& exit_code);

@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -23,9 +21,9 @@ namespace {
 
 static_assert(sizeof(Operation) == sizeof(Fingerprint));
 
-constexpr std::size_t kBytesOfBlock = std::size_t{32} << 10;  // that a block of threads moves
+constexpr std::size_t kBytesOfBlock = std::size_t{8} << 10;  // that a block of threads moves
 // Blocks of threads of all ranks on one GPU: they must all run at the same time.
-constexpr unsigned kBlocksOfGpu = 96;
+constexpr unsigned kBlocksOfGpu = 128;
 constexpr std::size_t kAlignment = 16;
 
 Operation packed(const Fingerprint& fingerprint) {
@@ -44,14 +42,6 @@ std::size_t bytes_of(const ConstData& data) { return data.count * size_of(data.d
 
 std::size_t part_from(std::size_t bytes, std::size_t first, std::size_t most) {
   return first >= bytes ? 0 : std::min(bytes - first, most);
-}
-
-// A multi-process service lets kernels of several processes run at once.
-bool has_mps() {
-  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
-  std::error_code ignored;
-  return std::filesystem::exists(
-      std::filesystem::path(folder != nullptr ? folder : "/tmp/nvidia-mps") / "control", ignored);
 }
 
 }  // namespace
@@ -167,7 +157,7 @@ CudaCommunicator::CudaCommunicator(std::unique_ptr<Communicator> host,
   peers_.size = size();
   const auto sharers = static_cast<unsigned>(memory_.sharers());
   most_blocks_ = std::clamp(kBlocksOfGpu / sharers, 1u, static_cast<unsigned>(kMostBlocks));
-  if (memory_.shares_with_processes() && !has_mps() && rank() == 0) {
+  if (memory_.shares_with_processes() && !mps_runs() && rank() == 0) {
     log_warn(
         "{} processes share a GPU, which runs them in turns: communication takes milliseconds. "
         "NVIDIA's multi-process service lets them run together: nvidia-cuda-mps-control -d",

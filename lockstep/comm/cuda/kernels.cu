@@ -229,60 +229,41 @@ __device__ W combine(W a, W b, ReduceOp::Kind op) {
 
 // Combines what ranks give, one after the other, in the order of a balanced tree: level l holds the
 // result of 2^l ranks.
-template <class T, int kCount, bool kSums>
+template <class T, bool kSums>
 class Tree {
  public:
   using W = typename Wide<T>::type;
 
-  __device__ void add(int rank, const W (&x)[kCount], ReduceOp::Kind op) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) last_[i] = x[i];
-    bool rises = (rank & 1) != 0;
+  __device__ void add(int rank, W x, ReduceOp::Kind op) {
 #pragma unroll
     for (int level = 0; level < kLevels; ++level) {
-      if (!rises) {
-        put(level);
+      if ((rank >> level & 1) == 0) {
+        levels_[level] = x;
         return;
       }
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        last_[i] = combine<kSums>(levels_[level][i], last_[i], op);
-      }
-      rises = (rank >> (level + 1) & 1) != 0;
+      x = combine<kSums>(levels_[level], x, op);
     }
+    all_ = x;
   }
 
   // Of `ranks` ranks.
-  __device__ void finish(int ranks, W (&result)[kCount], ReduceOp::Kind op) {
+  __device__ W finish(int ranks, ReduceOp::Kind op) const {
+    W result = all_;  // of 16
     bool any = false;
 #pragma unroll
     for (int level = 0; level < kLevels; ++level) {
       if ((ranks >> level & 1) == 0) continue;
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) {
-        result[i] = any ? combine<kSums>(levels_[level][i], result[i], op) : levels_[level][i];
-      }
+      result = any ? combine<kSums>(levels_[level], result, op) : levels_[level];
       any = true;
     }
-    if (!any) {  // 16 ranks
-#pragma unroll
-      for (int i = 0; i < kCount; ++i) result[i] = last_[i];
-    }
-    if (op != ReduceOp::kMean) return;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) result[i] /= static_cast<W>(ranks);
+    return op == ReduceOp::kMean ? static_cast<W>(result / static_cast<W>(ranks)) : result;
   }
 
  private:
   static constexpr int kLevels = 4;  // of fewer than 16 ranks
 
-  __device__ void put(int level) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) levels_[level][i] = last_[i];
-  }
-
-  W levels_[kLevels][kCount];
-  W last_[kCount];
+  W levels_[kLevels];
+  W all_{};
 };
 
 // Reads that no cache of this processor answers with older values.
@@ -321,62 +302,104 @@ __device__ Range part_of(std::size_t count, std::size_t unit, std::size_t part, 
   return {first, min(first + each, count)};
 }
 
-// out[i] = all sources' [i] combined, for i in the range; by all threads of the block. Sums, which
-// are frequent, take vectors. Not inlined: it takes long to compile, and three kernels call it.
+// What one rank gives: kUnroll vectors of each thread, `stride` bytes apart.
+template <class T, int kUnroll>
+struct Vectors {
+  static constexpr int kCount = kUnroll * static_cast<int>(kVector / sizeof(T));
+  union {
+    uint4 vectors[kUnroll];
+    T elements[kCount];
+  };
+
+  __device__ void read(const T* from) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      vectors[u] = fresh(reinterpret_cast<const uint4*>(from) + kThreads * u);
+    }
+  }
+  __device__ void write(T* to) const {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) reinterpret_cast<uint4*>(to)[kThreads * u] = vectors[u];
+  }
+};
+
+// Element k of ranks [kFirst, kFirst + kRanks), as a balanced tree.
+template <int kFirst, int kRanks, class T, int kUnroll>
+__device__ typename Wide<T>::type tree_sum(const Vectors<T, kUnroll>* given, int k) {
+  if constexpr (kRanks == 1) {
+    return widen(given[kFirst].elements[k]);
+  } else {
+    return add(tree_sum<kFirst, kRanks / 2>(given, k),
+               tree_sum<kFirst + kRanks / 2, kRanks / 2>(given, k));
+  }
+}
+
+// Sums of 2, 4 or 8 ranks: all loads first.
+template <class T, int kRanks, int kUnroll>
+__device__ void sum_tile(const T* const* sources, T* out, std::size_t own, float share) {
+  Vectors<T, kUnroll> given[kRanks];
+#pragma unroll
+  for (int r = 0; r < kRanks; ++r) given[r].read(sources[r] + own);
+  Vectors<T, kUnroll> sums;
+#pragma unroll
+  for (int k = 0; k < sums.kCount; ++k) {
+    auto sum = tree_sum<0, kRanks>(given, k);
+    if (share != 1) sum *= static_cast<decltype(sum)>(share);
+    sums.elements[k] = narrow<T>(sum);
+  }
+  sums.write(out + own);
+}
+
+// The elements of a range, which begins at a vector, that make whole tiles; returns the next one.
+// `share` is a power of two, so that multiplying by it is dividing.
+template <class T, int kRanks>
+__device__ std::size_t sum_tiles(const T* const* sources, T* out, Range range, float share) {
+  constexpr std::size_t kEach = kVector / sizeof(T);
+  constexpr int kUnroll = 8 / kRanks;
+  constexpr std::size_t kRow = std::size_t{kThreads} * kEach;
+  std::size_t i = range.first;
+  const std::size_t own = std::size_t{threadIdx.x} * kEach;
+  for (; i + kRow * kUnroll <= range.end; i += kRow * kUnroll) {
+    sum_tile<T, kRanks, kUnroll>(sources, out, i + own, share);
+  }
+  for (; i + kRow <= range.end; i += kRow) {
+    sum_tile<T, kRanks, 1>(sources, out, i + own, share);
+  }
+  // The last vectors have a thread each.
+  if (const std::size_t left = (range.end - i) / kEach; left > 0) {
+    if (threadIdx.x < left) sum_tile<T, kRanks, 1>(sources, out, i + own, share);
+    i += left * kEach;
+  }
+  return i;
+}
+
+template <class T>
+__device__ bool all_begin_at_vectors(const T* const* sources, int ranks, const T* out,
+                                     std::size_t first) {
+  auto bits = reinterpret_cast<std::uintptr_t>(out + first);
+  for (int r = 0; r < ranks; ++r) bits |= reinterpret_cast<std::uintptr_t>(sources[r] + first);
+  return bits % kVector == 0;
+}
+
+// out[i] = all sources' [i] combined, for i in the range; by all threads of the block. Sums of
+// floating-point numbers, which are frequent, take vectors. Not inlined: it takes long to compile,
+// and three kernels call it.
 template <class T, bool kSums>
 __device__ __noinline__ void combine_range(const T* const* sources, int ranks, T* out, Range range,
                                            ReduceOp::Kind op) {
-  constexpr int kEach = kVector / sizeof(T);
-  constexpr int kUnroll = kEach >= 16 ? 1 : 16 / kEach > 4 ? 4 : 16 / kEach;
-  constexpr int kCount = kEach * kUnroll;
   using W = typename Wide<T>::type;
-  std::size_t i = range.first;
-  auto bits = reinterpret_cast<std::uintptr_t>(out + i);
-  for (int r = 0; r < ranks; ++r) bits |= reinterpret_cast<std::uintptr_t>(sources[r] + i);
-  if (kSums && bits % kVector == 0) {
-    constexpr std::size_t kTile = std::size_t{kThreads} * kCount;
-    for (; i + kTile <= range.end; i += kTile) {
-      const std::size_t own = i + std::size_t{threadIdx.x} * kEach;
-      Tree<T, kCount, kSums> tree;
-      for (int r = 0; r < ranks; ++r) {
-        union {
-          uint4 vectors[kUnroll];
-          T elements[kCount];
-        } read;
-#pragma unroll
-        for (int u = 0; u < kUnroll; ++u) {
-          read.vectors[u] = fresh(
-              reinterpret_cast<const uint4*>(sources[r] + own + std::size_t{kThreads} * kEach * u));
-        }
-        W wide[kCount];
-#pragma unroll
-        for (int k = 0; k < kCount; ++k) wide[k] = widen(read.elements[k]);
-        tree.add(r, wide, op);
-      }
-      W sums[kCount];
-      tree.finish(ranks, sums, op);
-      union {
-        uint4 vectors[kUnroll];
-        T elements[kCount];
-      } written;
-#pragma unroll
-      for (int k = 0; k < kCount; ++k) written.elements[k] = narrow<T>(sums[k]);
-#pragma unroll
-      for (int u = 0; u < kUnroll; ++u) {
-        *reinterpret_cast<uint4*>(out + own + std::size_t{kThreads} * kEach * u) =
-            written.vectors[u];
-      }
+  if constexpr (kSums && std::is_same_v<W, float>) {
+    if (all_begin_at_vectors(sources, ranks, out, range.first)) {
+      const float share = op == ReduceOp::kMean ? 1.0f / static_cast<float>(ranks) : 1.0f;
+      if (ranks == 2) range.first = sum_tiles<T, 2>(sources, out, range, share);
+      if (ranks == 4) range.first = sum_tiles<T, 4>(sources, out, range, share);
+      if (ranks == 8) range.first = sum_tiles<T, 8>(sources, out, range, share);
     }
   }
-  for (i += threadIdx.x; i < range.end; i += kThreads) {
-    Tree<T, 1, kSums> tree;
-    for (int r = 0; r < ranks; ++r) {
-      const W wide[1] = {widen(fresh(sources[r] + i))};
-      tree.add(r, wide, op);
-    }
-    W sum[1];
-    tree.finish(ranks, sum, op);
-    out[i] = narrow<T>(sum[0]);
+  for (std::size_t i = range.first + threadIdx.x; i < range.end; i += kThreads) {
+    Tree<T, kSums> tree;
+    for (int r = 0; r < ranks; ++r) tree.add(r, widen(fresh(sources[r] + i)), op);
+    out[i] = narrow<T>(tree.finish(ranks, op));
   }
 }
 
@@ -402,6 +425,12 @@ __device__ __noinline__ void copy_range(std::byte* to, const std::byte* from, Ra
         *reinterpret_cast<uint4*>(to + own + std::size_t{kThreads} * kVector * u) = read[u];
       }
     }
+    const std::size_t end = i + (range.end - i) / kVector * kVector;
+    for (std::size_t own = i + std::size_t{threadIdx.x} * kVector; own < end;
+         own += std::size_t{kThreads} * kVector) {
+      *reinterpret_cast<uint4*>(to + own) = fresh(reinterpret_cast<const uint4*>(from + own));
+    }
+    i = end;
   }
   if (bits % 4 == 0) {
     for (std::size_t k = i + std::size_t{threadIdx.x} * 4; k + 4 <= range.end; k += kThreads * 4) {

@@ -12,6 +12,7 @@ constexpr const char* kGradients = "gradients";
 constexpr int kSumsOfParts = 1024;
 // Elements of a staging chunk between tiers: enough to hide the start-up cost of a copy.
 constexpr std::size_t kStagedElements = std::size_t{1} << 18;
+constexpr std::size_t kElementsOverBus = std::size_t{1} << 22;  // between a GPU and the host
 
 class StatePlanner : PlanRequests {
  public:
@@ -34,8 +35,9 @@ class StatePlanner : PlanRequests {
     }
     if (plan_.has_gradients_in_flight()) add_in_flight();
     add_optimizer();
-    // Workers with shards exchange more sums than one per block.
-    const std::int64_t sums = sharding.any() ? std::max(blocks_, kSumsOfParts) : blocks_;
+    // Workers with shards exchange more sums than one per block, and a GPU should not wait often.
+    const bool many = sharding.any() || plan_.device != Device{};
+    const std::int64_t sums = many ? std::max(blocks_, kSumsOfParts) : blocks_;
     // Gradients in a file are read where the optimizer computes.
     const Tier tier = tiers.gradients == Tier::kFile ? tiers.update() : tiers.gradients;
     plan_.sums_of_squares = add(tier, false,
@@ -134,7 +136,9 @@ class StatePlanner : PlanRequests {
     // Those in a file come with the optimizer's states.
     const bool parameters = tiers.parameters != tier && tiers.parameters != Tier::kFile;
     if (!gradients && !parameters) return;
-    plan_.staged_elements = std::min(kStagedElements, plan_.flat.elements());
+    const bool crosses_bus = plan_.device != Device{};
+    plan_.staged_elements =
+        std::min(crosses_bus ? kElementsOverBus : kStagedElements, plan_.flat.elements());
     const auto add_pieces = [&](const char* name, DType dtype) {
       const auto elements = static_cast<std::int64_t>(2 * plan_.staged_elements);
       return add(tier, false,

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/system/cpu_set.h"
 #include "lockstep/nn/parameters/initial_values.h"
 #include "lockstep/nn/replica/state_stream.h"
 
@@ -48,6 +49,10 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
   host_symmetric_claim_ = MemoryClaim(memory.host, plan_.host_symmetric_layout.bytes);
   arena_ = Arena(plan_.requests, plan_.layout, ops.device(), memory.device);
   host_arena_ = Arena(plan_.host_requests, plan_.host_layout, Device{}, memory.host);
+  if (ops.device() != Device{} && host_arena_.bytes() > 0) {
+    pinned_ = PinnedRange(host_arena_.data(), host_arena_.bytes());
+    host_ops_ = make_cpu_ops(CpuSet::of_this_thread().count());
+  }
   if (ops.device() != Device{}) {
     device_batch_ = DeviceBatch(plan_.setup.shape, model_.block(0).features(), ops.device());
   }
@@ -252,12 +257,27 @@ void Replica::zero_gradients() {
   ops_.in_order([this] { zero_if_given(states_.gradients); });
 }
 
+// A master copy on the host, beside a GPU.
+void Replica::round_on_host(const States& states) const {
+  const bool apart = states.parameters.device() != Device{};
+  const Buffer rounded(apart ? states.parameters.bytes() : 0);
+  const Tensor to = apart ? rounded.tensor(states.parameters.dtype(), states.parameters.shape())
+                          : states.parameters;
+  host_ops().run(ops::Cast{.from = states.master, .to = to});
+  host_ops().synchronize();
+  if (apart) copy(states.parameters, to);
+}
+
 void Replica::round_parameters() {
   if (plan_.setup.dtype == DType::kF32) return;
   StateStream stream(*this, StateAccess::kRound);
   while (stream.next()) {
     const States states = stream.states();
     if (!ops::is_given(states.master)) continue;
+    if (states.master.device() != ops_.device()) {
+      round_on_host(states);
+      continue;
+    }
     ops_.run(ops::Cast{.from = states.master, .to = states.parameters});
     if (state_file_) ops_.synchronize();
   }

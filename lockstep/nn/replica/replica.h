@@ -27,6 +27,7 @@
 #include "lockstep/nn/pipeline_axis.h"
 #include "lockstep/nn/replica/state_reader.h"
 #include "lockstep/tensor/arena.h"
+#include "lockstep/tensor/cuda.h"
 
 namespace lockstep::nn {
 
@@ -79,6 +80,8 @@ class Replica {
   const FlatParameters& flat() const { return plan_.flat; }
   const Setup& setup() const { return plan_.setup; }
   Ops& ops() const { return ops_; }
+  // The operations of what lies on the host: ops() on the CPU, else the CPU's, with all cores.
+  Ops& host_ops() const { return host_ops_ != nullptr ? *host_ops_ : ops_; }
 
   // Sets every parameter to its initial value, a pure function of the seed, its full name and the
   // position in it; sets gradients and the optimizer's states to zero. With sharding, only this
@@ -253,6 +256,7 @@ class Replica {
   void make_states();
   void make_state_file(io::TierFileOptions options);
   void make_files(const io::TierFileOptions& options);
+  void round_on_host(const States& states) const;
   void make_views();
   void make_slots();
   void make_messages();
@@ -280,6 +284,8 @@ class Replica {
   Ops& ops_;
   Arena arena_;
   Arena host_arena_;
+  PinnedRange pinned_;             // the memory of host_arena_, beside a GPU
+  std::unique_ptr<Ops> host_ops_;  // beside a GPU, where something lies on the host
   DeviceBatch device_batch_;
   MemoryClaim symmetric_claim_;
   MemoryClaim host_symmetric_claim_;

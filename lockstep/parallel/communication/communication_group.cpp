@@ -12,9 +12,15 @@ std::unique_ptr<Communicator> communication_group(Communicator& world,
                                   {.device = options.device, .timeout = options.comm.timeout});
 }
 
-std::size_t communication_group_bytes(Device device, std::size_t symmetric) {
-  if (device == Device{}) return 0;
-  return device_communicator_bytes(true) + symmetric_device_bytes(symmetric) - symmetric;
+std::size_t communication_group_bytes(const nn::MemoryPlan& plan) {
+  if (plan.device == Device{}) return 0;
+  // Not in symmetric memory are states that are broadcast at the start, gradients of a block that
+  // are reduced to shards, and a whole block of parameters that its owner sends.
+  const nn::Sharding& sharding = plan.sharding;
+  const bool by_layer = sharding.partition == nn::Partition::kLayer;
+  const bool is_staged = !sharding.any() || sharding.gradients || (sharding.parameters && by_layer);
+  const std::size_t symmetric = plan.symmetric_layout.bytes;
+  return device_communicator_bytes(is_staged) + symmetric_device_bytes(symmetric) - symmetric;
 }
 
 }  // namespace lockstep::parallel

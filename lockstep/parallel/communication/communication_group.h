@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/nn/memory/memory_plan.h"
 #include "lockstep/parallel/strategy/options.h"
 
 namespace lockstep::parallel {
@@ -12,8 +13,7 @@ namespace lockstep::parallel {
 std::unique_ptr<Communicator> communication_group(Communicator& world,
                                                   const ParallelOptions& options);
 
-// The memory that it takes on the device, for `symmetric` bytes that workers exchange in place:
-// besides these.
-std::size_t communication_group_bytes(Device device, std::size_t symmetric);
+// The memory that it takes on the device of a plan, besides its symmetric memory.
+std::size_t communication_group_bytes(const nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

@@ -119,7 +119,8 @@ void Ddp::start(nn::Replica& replica) {
   replica_ = &replica;
   mover_.start(replica, trace());
   if (options_.reduction == Reduction::kTree) {
-    tree_ = TreeSum(replica.ops(), replica.flat().elements(), most_micro_batches_);
+    tree_ = TreeSum(replica.ops(), replica.states().gradients.device(), replica.flat().elements(),
+                    most_micro_batches_);
   }
   table_rows_ = table_rows_for(options_, position(), replica.plan());
   if (table_rows_) table_rows_->set_memory(group_->allocate(table_rows_->bytes()));

@@ -24,9 +24,10 @@ void add(Ops& ops, const Tensor& to, const Tensor& from) {
 
 }  // namespace
 
-TreeSum::TreeSum(Ops& ops, std::size_t elements, std::int64_t most_rows) : ops_(&ops) {
+TreeSum::TreeSum(Ops& ops, Device device, std::size_t elements, std::int64_t most_rows)
+    : ops_(&ops) {
   for (std::size_t level = 0; level < levels_for(most_rows); ++level) {
-    levels_.emplace_back(elements * sizeof(float), ops.device());
+    levels_.emplace_back(elements * sizeof(float), device);
   }
   elements_ = static_cast<std::int64_t>(elements);
 }

@@ -10,7 +10,7 @@
 // power of two of buffers, and their results are summed by the same tree, the bits do not depend on
 // the number of workers.
 //
-// It keeps one buffer for every level of the tree, on the device of the operations. On the CPU the
+// It keeps one buffer for every level of the tree, beside those that it sums. On the CPU the
 // calling thread adds, so that a communication thread can; on a GPU the operations do, in order.
 #pragma once
 
@@ -26,8 +26,8 @@ namespace lockstep::parallel {
 class TreeSum {
  public:
   TreeSum() = default;  // for one buffer
-  // `ops` must outlive it.
-  TreeSum(Ops& ops, std::size_t elements, std::int64_t most_rows);
+  // Of buffers on `device`: that of `ops`, which must outlive it, or the CPU.
+  TreeSum(Ops& ops, Device device, std::size_t elements, std::int64_t most_rows);
 
   static std::size_t bytes(std::size_t elements, std::int64_t most_rows);
 

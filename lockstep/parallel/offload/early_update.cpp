@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "lockstep/base/system/cpu_set.h"
 #include "lockstep/parallel/gradients/gradient_chunks.h"
 #include "lockstep/parallel/offload/local_update.h"
 
@@ -15,7 +16,9 @@ constexpr std::size_t kSums = 64;
 }  // namespace
 
 bool EarlyUpdate::can_be(const nn::MemoryPlan& plan, const optim::OptimizerOptions& optimizer) {
-  return plan.tiers.update() == Tier::kHost && plan.tiers.overlaps &&
+  // The operations of a GPU are those of compute, which cannot sum gradients there beside it.
+  const bool can_sum = plan.device == Device{} || plan.tiers.gradients == Tier::kHost;
+  return can_sum && plan.tiers.update() == Tier::kHost && plan.tiers.overlaps &&
          optimizer.max_grad_norm == 0 && plan.setup.dtype != DType::kF16;
 }
 
@@ -27,8 +30,9 @@ void EarlyUpdate::start(nn::Replica& replica, TierMover& mover, Trace& trace) {
 
 void EarlyUpdate::expect(const UpdateRequest& request) {
   if (!can_be(replica_->plan(), request.optimizer)) return;
-  // One thread: compute has the others.
-  if (!ops_) ops_ = make_cpu_ops(1);
+  // One thread beside compute on the CPU, which has the others.
+  const bool beside = replica_->ops().device() == Device{};
+  if (!ops_) ops_ = make_cpu_ops(beside ? 1 : CpuSet::of_this_thread().count());
   workspace_.resize(kSums);
   sums_.assign(replica_->flat().blocks(), {});
   finite_ = true;

@@ -146,7 +146,8 @@ void update_piece(Ops& ops, const UpdateRequest& request, double gradient_norm, 
 std::vector<double> sums_of_all(nn::Replica& replica, TierMover& mover) {
   const Tensor workspace = replica.sums_of_squares();
   if (replica.gradient_file() == nullptr) {
-    return sums_of_chunks(replica.ops(), replica.states().gradients,
+    const bool on_host = replica.plan().tiers.gradients == Tier::kHost;
+    return sums_of_chunks(on_host ? replica.host_ops() : replica.ops(), replica.states().gradients,
                           gradient_chunks(replica.flat()), workspace);
   }
   std::vector<double> all;
@@ -178,10 +179,12 @@ UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRe
   result.skipped = !std::isfinite(result.gradient_norm);
   if (result.skipped) return result;
 
+  Ops& update_ops =
+      replica.plan().tiers.update() == Tier::kHost ? replica.host_ops() : replica.ops();
   for (std::size_t block = 0; block < replica.flat().blocks(); ++block) {
-    update_mine(replica, replica.ops(), mover, block, request, result.gradient_norm);
+    update_mine(replica, update_ops, mover, block, request, result.gradient_norm);
   }
-  replica.ops().synchronize();
+  update_ops.synchronize();
   return result;
 }
 

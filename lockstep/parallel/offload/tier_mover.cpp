@@ -26,6 +26,7 @@ void TierMover::start(nn::Replica& replica, Trace& trace) {
   first_writers_ = first_writers(plan);
   one_by_one_ = plan.tiers.has_files() && !plan.tiers.overlaps;
   if (plan.tiers.parameters == Tier::kFile) reader_.emplace(*replica.state_file());
+  if (plan.device != Device{} && plan.tiers.any()) stream_.emplace(plan.device);
 }
 
 TierMover::Ticket TierMover::push(TraceLabel label, std::size_t elements,
@@ -41,8 +42,22 @@ TierMover::Ticket TierMover::push(TraceLabel label, std::size_t elements,
   return ++pushed_;
 }
 
+void TierMover::copy_now(const Tensor& to, const Tensor& from) {
+  if (!stream_) return lockstep::copy(to, from);
+  stream_->run([&] { lockstep::copy(to, from); });
+  stream_->synchronize();
+}
+
 TierMover::Ticket TierMover::copy(const Tensor& to, const Tensor& from, TraceLabel label) {
-  return push(label, to.elements(), [to, from] { lockstep::copy(to, from); });
+  return copy_after({}, to, from, label);
+}
+
+TierMover::Ticket TierMover::copy_after(const Event& event, const Tensor& to, const Tensor& from,
+                                        TraceLabel label) {
+  return push(label, to.elements(), [this, event, to, from] {
+    event.wait();
+    copy_now(to, from);
+  });
 }
 
 TierMover::Ticket TierMover::store_gradients(std::size_t block, const Tensor& from) {
@@ -68,17 +83,17 @@ void TierMover::read_parameters(std::size_t block, const Tensor& to) {
                 });
 }
 
-TierMover::Ticket TierMover::fetch_parameters(std::size_t gather) {
+TierMover::Ticket TierMover::fetch_parameters(std::size_t gather, const Event& free) {
   const std::size_t unit = replica_->plan().gathers[gather].unit;
   const Tensor to = replica_->gathered(gather);
   const TraceLabel label = label_of("fetch", "block", unit);
   if (!reader_) {
     const nn::FlatRange range = replica_->flat().range(unit);
     const Tensor buffer = replica_->states().parameters;
-    return copy(to,
-                buffer.slice(static_cast<std::int64_t>(range.first),
-                             static_cast<std::int64_t>(range.elements)),
-                label);
+    return copy_after(free, to,
+                      buffer.slice(static_cast<std::int64_t>(range.first),
+                                   static_cast<std::int64_t>(range.elements)),
+                      label);
   }
   return push(label, to.elements(), [this, unit, to] { read_parameters(unit, to); });
 }
@@ -96,7 +111,7 @@ void TierMover::wait_for(Ticket ticket) {
 }
 
 void TierMover::begin_micro_batch(bool adds) {
-  if (replica_ == nullptr || !has_work()) return;
+  if (!has_work()) return;
   wait();
   adds_ = adds;
   trains_ = true;
@@ -105,15 +120,15 @@ void TierMover::begin_micro_batch(bool adds) {
 // Earlier steps have finished with their memory. So memory whose lifetime begins here is free as
 // soon as its previous content has been copied away.
 void TierMover::enter(std::size_t step) {
-  if (replica_ == nullptr || !has_work()) return;
+  if (!has_work()) return;
   const nn::MemoryPlan& plan = replica_->plan();
-  replica_->ops().synchronize();
+  const Event free = replica_->ops().record();
   const auto at = static_cast<int>(step);
   for (std::size_t i = 0; moves_parameters_ && i < plan.gathers.size(); ++i) {
     if (plan.gathers[i].starts != at) continue;
-    gathers_[i] = fetch_parameters(i);
+    gathers_[i] = fetch_parameters(i, free);
   }
-  if (trains_) fetch_kept(at);
+  if (trains_) fetch_kept(at, free);
   if (one_by_one_ && (reader_ || replica_->activation_file() != nullptr)) wait();
   for (std::size_t i = 0; moves_parameters_ && i < plan.gathers.size(); ++i) {
     if (plan.gathers[i].needed == at) wait_for(gathers_[i]);
@@ -125,7 +140,7 @@ void TierMover::enter(std::size_t step) {
 }
 
 // All that comes from a file does so in one go.
-void TierMover::fetch_kept(int step) {
+void TierMover::fetch_kept(int step, const Event& free) {
   constexpr TraceLabel kLabel{.kind = "fetch", .of = "activations"};
   const nn::MemoryPlan& plan = replica_->plan();
   std::vector<io::StagedFile::Part> parts;
@@ -134,7 +149,7 @@ void TierMover::fetch_kept(int step) {
     if (plan.absences[i].needed - 1 != step) continue;
     const nn::Replica::AbsenceViews views = replica_->absence(i);
     if (replica_->activation_file() == nullptr) {
-      back_[i] = copy(views.after, views.away, kLabel);
+      back_[i] = copy_after(free, views.after, views.away, kLabel);
       continue;
     }
     parts.push_back({.item = plan.absences[i].away, .first = 0, .to = views.after});
@@ -154,14 +169,13 @@ void TierMover::before_forward(std::size_t block) { enter(block); }
 void TierMover::after_forward(std::size_t block) {
   if (!trains_) return;
   const nn::MemoryPlan& plan = replica_->plan();
-  bool synchronized = false;
+  const Event made = plan.absences.empty() ? Event() : replica_->ops().record();
   for (std::size_t i = 0; i < plan.absences.size(); ++i) {
     if (plan.absences[i].made != static_cast<int>(block)) continue;
-    if (!std::exchange(synchronized, true)) replica_->ops().synchronize();
     const nn::Replica::AbsenceViews views = replica_->absence(i);
     constexpr TraceLabel kLabel{.kind = "store", .of = "activations"};
     left_[i] = replica_->activation_file() == nullptr
-                   ? copy(views.away, views.before, kLabel)
+                   ? copy_after(made, views.away, views.before, kLabel)
                    : push(kLabel, views.before.bytes(),
                           [this, item = plan.absences[i].away, from = views.before] {
                             replica_->activation_file()->store(item, from);
@@ -171,7 +185,7 @@ void TierMover::after_forward(std::size_t block) {
 }
 
 void TierMover::before_backward(std::size_t block) {
-  if (replica_ == nullptr || !has_work()) return;
+  if (!has_work()) return;
   enter(2 * replica_->model().size() - 1 - block);
   if (!moves_gradients_) return;
   // Gradients of the block before the last one had their memory until now.
@@ -185,11 +199,12 @@ void TierMover::begin_gradients(std::size_t block) {
   const Tensor written = replica_->gradients_written(block);
   if (!ops::is_given(written)) return;
   if (!adds_) {
-    fill_zero(written);
+    replica_->ops().in_order([&] { fill_zero(written); });
   } else if (replica_->gradient_file() != nullptr) {
     wait_for(fetch_gradients(block, 0, written));
   } else {
-    wait_for(copy(written, replica_->gradients_of(block), label_of("fetch", "gradients", block)));
+    wait_for(copy_after(replica_->ops().record(), written, replica_->gradients_of(block),
+                        label_of("fetch", "gradients", block)));
   }
 }
 
@@ -197,11 +212,11 @@ void TierMover::after_backward(std::size_t block) {
   if (moves_gradients_) {
     const Tensor written = replica_->gradients_written(block);
     if (ops::is_given(written)) {
-      replica_->ops().synchronize();
-      stored_[block] =
-          replica_->gradient_file() != nullptr
-              ? store_gradients(block, written)
-              : copy(replica_->gradients_of(block), written, label_of("store", "gradients", block));
+      const Event made = replica_->ops().record();
+      stored_[block] = replica_->gradient_file() != nullptr
+                           ? store_gradients(block, written)
+                           : copy_after(made, replica_->gradients_of(block), written,
+                                        label_of("store", "gradients", block));
       if (one_by_one_ && replica_->gradient_file() != nullptr) wait();
     }
   }

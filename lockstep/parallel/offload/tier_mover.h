@@ -8,7 +8,8 @@
 // "Fetch" copies a block's parameters, or its kept activations, to the device; "store" copies
 // gradients, or kept activations, from it. A strategy forwards the block events. The mover copies
 // only unsharded parameters and gradients; sharded ones are gathered and reduced by the strategy,
-// directly from and to their tier. Only the mover's thread accesses the files of activations and
+// directly from and to their tier. Between a GPU and the host its thread waits for copies on a
+// stream of its own. Only the mover's thread accesses the files of activations and
 // gradients; other threads ask it.
 #pragma once
 
@@ -23,6 +24,7 @@
 #include "lockstep/nn/replica/replica.h"
 #include "lockstep/parallel/communication/communication_thread.h"
 #include "lockstep/parallel/trace/trace.h"
+#include "lockstep/tensor/stream.h"
 
 namespace lockstep::parallel {
 
@@ -37,6 +39,11 @@ class TierMover : public nn::BlockListener {
   // Whether it moves whole flat buffers.
   bool moves_parameters() const { return moves_parameters_; }
   bool moves_gradients() const { return moves_gradients_; }
+  // Whether it moves anything during a micro-batch.
+  bool has_work() const {
+    return replica_ != nullptr &&
+           (moves_parameters_ || moves_gradients_ || !replica_->plan().absences.empty());
+  }
 
   // Call it when all gradients of the previous micro-batch are stored. With `adds`, backward adds
   // to the flat buffer of gradients, else it starts with zero.
@@ -69,15 +76,15 @@ class TierMover : public nn::BlockListener {
   void settle() noexcept { thread_.settle(); }
 
  private:
-  bool has_work() const {
-    return moves_parameters_ || moves_gradients_ || !replica_->plan().absences.empty();
-  }
   Ticket push(TraceLabel label, std::size_t elements, std::function<void()> move);
+  // A copy that begins after the event, which is of operations.
+  Ticket copy_after(const Event& event, const Tensor& to, const Tensor& from, TraceLabel label);
+  void copy_now(const Tensor& to, const Tensor& from);
   void wait_for(Ticket ticket);
   void enter(std::size_t step);
-  void fetch_kept(int step);
+  void fetch_kept(int step, const Event& free);
   void begin_gradients(std::size_t block);
-  Ticket fetch_parameters(std::size_t gather);
+  Ticket fetch_parameters(std::size_t gather, const Event& free);
 
   nn::Replica* replica_ = nullptr;
   Trace* trace_ = nullptr;
@@ -95,6 +102,7 @@ class TierMover : public nn::BlockListener {
   std::vector<std::atomic<Ticket>> stored_;   // gradients of each block
   std::vector<std::size_t> first_writers_;    // of each block's gradients
   std::optional<nn::FlatFileReader> reader_;  // of parameters in a file
+  std::optional<Stream> stream_;              // of copies between a GPU and the host
   CommunicationThread thread_;                // declared last, to end before what its tasks use
 };
 

@@ -110,7 +110,7 @@ void ServerStrategy::start(nn::Replica& replica) {
     fail(ErrorCode::kUnsupported, "parameter servers support replicas in CPU memory only");
   }
   if (job_.reduction == Reduction::kTree) {
-    tree_ = TreeSum(replica.ops(), replica.flat().elements(), job_.most_micro_batches);
+    tree_ = TreeSum(replica.ops(), {}, replica.flat().elements(), job_.most_micro_batches);
   }
   replica_ = &replica;
   layout_ = layout_for(job_, replica.plan());

@@ -42,7 +42,8 @@ void Zero::start(nn::Replica& replica) {
   exchange_->start(replica.plan());
   norm_ = ShardedNorm(flat, replica.plan().shards, workers(), worker());
   if (options_.reduction == Reduction::kTree) {
-    tree_ = TreeSum(replica.ops(), flat.elements(), most_micro_batches_);
+    tree_ = TreeSum(replica.ops(), replica.states().gradients.device(), flat.elements(),
+                    most_micro_batches_);
   }
   mover_.start(replica, trace());
   early_.start(replica, mover_, trace());

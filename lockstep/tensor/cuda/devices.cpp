@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/cuda/check.h"
@@ -70,8 +72,9 @@ GpuInfo describe(int index, int driver) {
 
 Devices look() {
   // Streams of one process share so many queues. A kernel that waits for another must not stand
-  // before it in the same queue.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  // before it in the same queue. Under the multi-process service, where ranks are processes, their
+  // queues together are few.
+  if (!mps_runs()) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   int count = 0;
@@ -96,6 +99,13 @@ Devices look() {
 
 std::string version_text(int version) {
   return fmt::format("{}.{}", version / 1000, version % 1000 / 10);
+}
+
+bool mps_runs() {
+  const char* const folder = std::getenv("CUDA_MPS_PIPE_DIRECTORY");
+  std::error_code ignored;
+  return std::filesystem::exists(
+      std::filesystem::path(folder != nullptr ? folder : "/tmp/nvidia-mps") / "control", ignored);
 }
 
 const Devices& devices() {

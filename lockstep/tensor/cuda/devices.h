@@ -14,6 +14,10 @@ struct Devices {
 };
 
 const Devices& devices();
+
+// Whether NVIDIA's multi-process service runs here: it lets kernels of several processes run at the
+// same time.
+bool mps_runs();
 // Why this GPU cannot be used; empty if it can.
 std::string problem_of(int index);
 

@@ -155,4 +155,18 @@ std::byte* allocate_pinned(std::size_t bytes) {
 
 void free_pinned(std::byte* data) noexcept { cudaFreeHost(data); }
 
+void pin(std::byte* data, std::size_t bytes) {
+  const cudaError_t status = cudaHostRegister(data, bytes, cudaHostRegisterPortable);
+  if (status == cudaErrorMemoryAllocation || status == cudaErrorNotSupported) {
+    cudaGetLastError();
+    fail(ErrorCode::kSystem,
+         "{} bytes of host memory cannot be pinned, which copies from and to a GPU need; choose "
+         "settings that need less, or raise the limit of locked memory (ulimit -l)",
+         bytes);
+  }
+  check(status, "pinning host memory");
+}
+
+void unpin(std::byte* data) noexcept { cudaHostUnregister(data); }
+
 }  // namespace lockstep::cuda

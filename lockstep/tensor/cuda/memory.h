@@ -12,5 +12,7 @@ DeviceMemory& memory_of_gpu(int device);
 
 std::byte* allocate_pinned(std::size_t bytes);
 void free_pinned(std::byte* data) noexcept;
+void pin(std::byte* data, std::size_t bytes);
+void unpin(std::byte* data) noexcept;
 
 }  // namespace lockstep::cuda

@@ -29,6 +29,8 @@ class Interface final : public CudaModule {
 
   std::byte* allocate_pinned(std::size_t bytes) override { return cuda::allocate_pinned(bytes); }
   void free_pinned(std::byte* data) noexcept override { cuda::free_pinned(data); }
+  void pin(std::byte* data, std::size_t bytes) override { cuda::pin(data, bytes); }
+  void unpin(std::byte* data) noexcept override { cuda::unpin(data); }
 };
 
 }  // namespace

@@ -38,7 +38,12 @@ std::string unserved_by_gpu(const TrainOptions& options) {
   if (options.batch.workers > 1 && options.parallel.machines > 1) {
     return "workers on several nodes; use one node";
   }
-  if (options.offload.tiers.any()) return "offload.*; on a GPU all states lie in its memory so far";
+  const nn::Tiers& tiers = options.offload.tiers;
+  if (tiers.any() && options.batch.workers > 1) {
+    return fmt::format("offload.* with {} workers; use one worker", options.batch.workers);
+  }
+  if (tiers.has_files()) return "offload.* = \"file\"; use \"host\"";
+  if (tiers.in_place) return "offload.in_place; leave it out";
   return "";
 }
 

@@ -7,7 +7,7 @@
 #include "tests/tensor/cuda/gpu.h"
 #include "tests/train/run/thread_workers.h"
 
-namespace lockstep::train {
+namespace lockstep::train::cuda_workers_test {
 namespace {
 
 using lockstep::testing::kGpu;
@@ -111,9 +111,13 @@ TEST_F(CudaWorkers, TheSameSettingsGiveTheSameBits) {
 }
 
 TEST_F(CudaWorkers, AllocateWhatIsPlanned) {
-  for (const int workers : {2, 4}) {
+  for (const auto& [workers, reduction, partition] :
+       {std::tuple(2, Reduction::kTree, Partition::kTensor),
+        std::tuple(4, Reduction::kFast, Partition::kTensor),
+        std::tuple(2, Reduction::kFast, Partition::kLayer)}) {
     for (int stage = 0; stage <= 3; ++stage) {
-      TrainOptions options = options_of(stage, 1, Reduction::kTree, plan::Precision::kBf16);
+      TrainOptions options = options_of(stage, 1, reduction, plan::Precision::kBf16);
+      options.parallel.partition = partition;
       options.batch.workers = workers;
       options.node_place.ranks = workers;
       const std::size_t before = memory_in_use(kGpu);
@@ -123,7 +127,7 @@ TEST_F(CudaWorkers, AllocateWhatIsPlanned) {
         run_steps(trainer, 2, [](const StepMetrics&) {});
         planned += trainer.replica().plan().bytes(Tier::kDevice);
         others->barrier();
-        EXPECT_EQ(memory_in_use(kGpu) - before, planned) << workers << " workers, stage " << stage;
+        EXPECT_EQ(memory_in_use(kGpu) - before, planned) << stage << " " << name(reduction);
         others->barrier();
       });
     }
@@ -131,4 +135,4 @@ TEST_F(CudaWorkers, AllocateWhatIsPlanned) {
 }
 
 }  // namespace
-}  // namespace lockstep::train
+}  // namespace lockstep::train::cuda_workers_test

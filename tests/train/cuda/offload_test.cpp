@@ -1,0 +1,109 @@
+// Training on a GPU with states and activations on the host: what training on the GPU alone does,
+// with the memory that is planned.
+#include <gtest/gtest.h>
+
+#include "tests/tensor/cuda/gpu.h"
+#include "tests/train/run/thread_workers.h"
+
+namespace lockstep::train::cuda_offload_test {
+namespace {
+
+using lockstep::testing::kGpu;
+
+class CudaOffload : public lockstep::testing::OnGpu<::testing::Test> {};
+
+constexpr int kSteps = 4;
+
+std::vector<nn::Tiers> host_tiers() {
+  constexpr Tier kHost = Tier::kHost;
+  return {{.optimizer = kHost},
+          {.optimizer = kHost, .gradients = kHost},
+          {.optimizer = kHost, .parameters = kHost},
+          {.activations = kHost},
+          {.optimizer = kHost, .gradients = kHost, .parameters = kHost},
+          {.optimizer = kHost, .gradients = kHost, .parameters = kHost, .activations = kHost}};
+}
+
+TrainOptions options_of(plan::Precision precision, RecomputeChoice recompute, double clip) {
+  TrainOptions options = tiny_options(precision);
+  options.batch = {.sequence = 7, .sequences = 8, .micro = 4};
+  options.parallel.device = kGpu;
+  options.device = "cuda";
+  options.model.dropout = 0.1;
+  options.recompute = recompute;
+  options.optimizer.max_grad_norm = clip;
+  return options;
+}
+
+Learned train(TrainOptions options, const nn::Tiers& tiers) {
+  options.offload.tiers = tiers;
+  Learned learned;
+  run_workers(options, [&](Trainer& trainer, Communicator*) {
+    trainer.start();
+    run_steps(trainer, kSteps, [&](const StepMetrics& metrics) {
+      learned.losses.push_back(metrics.loss);
+      learned.norms.push_back(metrics.gradient_norm);
+    });
+    take_states(trainer.replica(), learned.states);
+  });
+  return learned;
+}
+
+// The host's update rounds differently from the GPU's.
+void expect_near(const Learned& one, const Learned& other, double tolerance,
+                 const std::string& of) {
+  ASSERT_EQ(one.losses.size(), other.losses.size());
+  for (std::size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(one.losses[i], other.losses[i], tolerance) << of << ", step " << i;
+    EXPECT_NEAR(one.norms[i], other.norms[i], tolerance * 10) << of << ", step " << i;
+  }
+  ASSERT_EQ(one.states.size(), other.states.size());
+  for (const auto& [name, values] : one.states) {
+    ASSERT_EQ(values.size(), other.states.at(name).size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(values[i], other.states.at(name)[i], tolerance * 20) << of << name << i;
+    }
+  }
+}
+
+TEST_F(CudaOffload, DoesWhatTheGpuAloneDoes) {
+  for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
+    for (const auto recompute : {RecomputeChoice::kNone, RecomputeChoice::kFull}) {
+      for (const double clip : {0.0, 1.0}) {
+        const TrainOptions options = options_of(precision, recompute, clip);
+        const Learned alone = train(options, {});
+        EXPECT_LT(alone.losses.back(), alone.losses.front());
+        for (const nn::Tiers& tiers : host_tiers()) {
+          const double tolerance = precision == plan::Precision::kF32 ? 1e-5 : 2e-3;
+          expect_near(train(options, tiers), alone, tolerance, tiers_text(tiers));
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaOffload, TheSameSettingsGiveTheSameBits) {
+  for (const nn::Tiers& tiers : host_tiers()) {
+    const TrainOptions options = options_of(plan::Precision::kBf16, RecomputeChoice::kSelective, 1);
+    EXPECT_EQ(train(options, tiers), train(options, tiers)) << tiers_text(tiers);
+  }
+}
+
+TEST_F(CudaOffload, AllocatesWhatIsPlanned) {
+  for (const nn::Tiers& tiers : host_tiers()) {
+    TrainOptions options = options_of(plan::Precision::kBf16, RecomputeChoice::kSelective, 1);
+    options.offload.tiers = tiers;
+    const std::size_t on_gpu = memory_in_use(kGpu);
+    const std::size_t on_host = memory_in_use({});
+    run_workers(options, [&](Trainer& trainer, Communicator*) {
+      trainer.start();
+      run_steps(trainer, 2, [](const StepMetrics&) {});
+      const nn::MemoryPlan& plan = trainer.replica().plan();
+      EXPECT_EQ(memory_in_use(kGpu) - on_gpu, plan.bytes(Tier::kDevice)) << tiers_text(tiers);
+      EXPECT_EQ(memory_in_use({}) - on_host, plan.bytes(Tier::kHost)) << tiers_text(tiers);
+    });
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train::cuda_offload_test
