@@ -148,4 +148,19 @@ Model stage_of(const Model& whole, const Setup& setup, const Ops& ops, const Cut
   return {whole, setup, Cutter(whole, specs, cut).cut(stage)};
 }
 
+std::uint64_t message_bytes(const Model& stage, const Setup& setup) {
+  const auto bytes = [&](const Shape& shape) { return Tensor::bytes_of(setup.dtype, shape); };
+  std::uint64_t sent = 0;
+  for (const Chunk& chunk : stage.chunks()) {
+    std::size_t memory = chunk.maker == nullptr ? 0 : bytes(chunk.maker->memory(setup));
+    if (chunk.before != nullptr) sent += bytes(chunk.before->output(setup)) + memory;
+    if (chunk.makes_losses) continue;
+    for (std::size_t i = chunk.first; i < chunk.end; ++i) {
+      memory = std::max(memory, bytes(stage.block(i).memory(setup)));
+    }
+    sent += bytes(stage.block(chunk.end - 1).output(setup)) + memory;
+  }
+  return sent;
+}
+
 }  // namespace lockstep::nn

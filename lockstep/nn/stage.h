@@ -1,6 +1,7 @@
 // Cuts a model into the stages of a pipeline (nn/model.h).
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
 #include "lockstep/nn/model.h"
@@ -24,5 +25,9 @@ Cut balanced_cut(const Model& whole, const Setup& setup, const Ops& ops,
 // The part of a model, divided by a tensor group or not, that stage `stage` has: chunk c of it is
 // virtual stage c * stages + stage.
 Model stage_of(const Model& whole, const Setup& setup, const Ops& ops, const Cut& cut, int stage);
+
+// Bytes that a rank of a stage sends to other stages in forward and backward of a micro-batch:
+// [tokens, hidden] at either end of a chunk, and behind an encoder its memory as well.
+std::uint64_t message_bytes(const Model& stage, const Setup& setup);
 
 }  // namespace lockstep::nn

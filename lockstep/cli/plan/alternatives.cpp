@@ -103,8 +103,9 @@ std::vector<Alternative> plan_alternatives(const TrainOptions& planned, std::spa
   options.recompute_of_blocks.clear();
   std::vector<Alternative> all;
   for (const int count : ranks) {
-    if (count % planned.parallel.tensor != 0) continue;
-    options.batch.workers = count / planned.parallel.tensor;
+    const int per_worker = parallel::ranks_per_worker(planned.parallel);
+    if (count % per_worker != 0) continue;
+    options.batch.workers = count / per_worker;
     for (int zero = 0; zero < plan::kZeroStages; ++zero) {
       options.parallel = at_stage(planned.parallel, zero);
       options.parallel.machines = count > 1 ? machines : 1;

@@ -16,6 +16,7 @@
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/plan/alternatives.h"
 #include "lockstep/cli/plan/budget.h"
+#include "lockstep/cli/plan/pipeline.h"
 #include "lockstep/cli/plan/question.h"
 #include "lockstep/cli/run_arguments.h"
 #include "lockstep/cli/text_table.h"
@@ -50,7 +51,10 @@ std::string model_text(const MemoryPlan& plan) {
 
 std::string strategy_text(const TrainOptions& options) {
   const parallel::ParallelOptions& spread = options.parallel;
-  const std::string groups = spread.tensor > 1 ? fmt::format(" x tensor {}", spread.tensor) : "";
+  const auto axis = [](std::string_view name, int extent) {
+    return extent > 1 ? fmt::format(" x {} {}", name, extent) : "";
+  };
+  const std::string groups = axis("pipeline", spread.pipeline) + axis("tensor", spread.tensor);
   return (spread.zero > 0 ? fmt::format("zero {}", spread.zero)
                           : std::string(name(spread.strategy))) +
          groups;
@@ -67,9 +71,12 @@ std::string heading(const TrainOptions& options, const MemoryPlan& plan, const O
   const auto accumulation = static_cast<std::size_t>(train::solved(options.batch).accumulation);
   const std::size_t tokens = static_cast<std::size_t>(setup.shape.tokens()) * accumulation;
   const int tensor = options.parallel.tensor;
+  const int stages = options.parallel.pipeline;
   const std::string of_many =
       options.batch.workers > 1
           ? fmt::format("worker 0 of {}, {}: ", options.batch.workers, strategy_text(options))
+      : stages > 1 ? fmt::format("stage 0 of {}{}: ", stages,
+                                 tensor > 1 ? fmt::format(" x tensor {}", tensor) : "")
       : tensor > 1 ? fmt::format("rank 0 of a tensor group of {}: ", tensor)
                    : "";
   return fmt::format(
@@ -214,9 +221,10 @@ std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const
                 {"backward", plan.flops.backward * times},
                 {"recomputed", plan.flops.recompute * times},
                 {"total", plan.flops.total() * times}}}};
-  object["ranks"] = options.batch.workers * options.parallel.tensor;
+  object["ranks"] = options.batch.workers * parallel::ranks_per_worker(options.parallel);
   object["tensor"] = options.parallel.tensor;
   object["tensor_bytes"] = tensor_bytes(options, plan);
+  if (options.parallel.pipeline > 1) object["pipeline"] = json_of(plan_pipeline(options, ops));
   object["zero"] = options.parallel.zero;
   object["sent"] = json_of(traffic_of(options, plan));
   if (!answer.alternatives.empty()) {
@@ -244,7 +252,8 @@ void plan_run(const RunQuestion& question) {
   read_run_arguments(given, question.arguments);
   const parallel::ParallelOptions& parallel = given.options.train.parallel;
   // Without a number of ranks, as many as one worker has.
-  const int ranks_of_run = question.ranks.empty() ? parallel.tensor : question.ranks.front();
+  const int ranks_of_run =
+      question.ranks.empty() ? parallel::ranks_per_worker(parallel) : question.ranks.front();
   // Servers come on top of them.
   const int workers = parallel::has_own_servers(parallel)
                           ? ranks_of_run
@@ -271,7 +280,7 @@ void plan_run(const RunQuestion& question) {
   const MemoryPlan plan = train::plan_run(options, *ops);
   std::vector<int> ranks = question.ranks;
   if (ranks.empty() && question.budget > 0) {
-    ranks = {options.batch.workers * options.parallel.tensor};
+    ranks = {options.batch.workers * parallel::ranks_per_worker(options.parallel)};
   }
   const int machines = std::max(run.comm.emulated_nodes, 1);
   answer.alternatives = plan_alternatives(options, ranks, machines, answer.budget, *ops);
@@ -279,10 +288,12 @@ void plan_run(const RunQuestion& question) {
     fmt::print("{}", json_text(options, plan, *ops, answer));
   } else {
     fmt::print(
-        "{}{}{}{}{}{}{}{}", heading(options, plan, *ops),
+        "{}{}{}{}{}{}{}{}{}", heading(options, plan, *ops),
         answer.chosen.empty() ? "" : fmt::format("memory.auto: {}\n", answer.chosen),
-        memory_text(plan), traffic_text(options, plan), tensor_text(options, plan),
-        flops_text(options, plan), limits_text(options, plan),
+        memory_text(plan),
+        options.parallel.pipeline > 1 ? text(plan_pipeline(options, *ops)) : std::string(),
+        traffic_text(options, plan), tensor_text(options, plan), flops_text(options, plan),
+        limits_text(options, plan),
         answer.alternatives.empty() ? "" : text(answer.alternatives, machines, answer.budget));
   }
   std::fflush(stdout);

@@ -1,0 +1,37 @@
+// The stages of a run's pipeline: their memory, what they send, and how long they wait.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "lockstep/ops/ops.h"
+#include "lockstep/train/options/options.h"
+
+namespace lockstep::cli {
+
+struct PlannedStage {
+  std::string blocks;        // "embedding .. layer.5"; of several chunks, each
+  int slots = 0;             // micro-batches between forward and backward, of all chunks
+  std::size_t bytes = 0;     // of a rank
+  double flops = 0;          // of forward and backward of a step
+  std::uint64_t sent = 0;    // activations and gradients that a rank sends in a step
+  std::uint64_t shared = 0;  // gradients of a table that several stages hold, likewise
+};
+
+struct PlannedPipeline {
+  std::string schedule;
+  std::vector<PlannedStage> stages;
+  std::int64_t messages = 0;  // of a step of one worker
+  double bubble = 0;          // of stages that compute equally long, forward a third of it
+  double imbalance = 0;       // how much longer the largest stage computes than the mean
+};
+
+PlannedPipeline plan_pipeline(const train::TrainOptions& options, const Ops& ops);
+
+std::string text(const PlannedPipeline& pipeline);
+nlohmann::ordered_json json_of(const PlannedPipeline& pipeline);
+
+}  // namespace lockstep::cli

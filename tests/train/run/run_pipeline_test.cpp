@@ -1,0 +1,355 @@
+// Whole runs of pipelines, as threads: alone they have the bits of one worker, with data
+// parallelism those of the same workers without a pipeline, and on any mesh its losses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <fstream>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/comm/native/threads.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/model_io/interchange.h"
+#include "lockstep/train/model_io/saved_model.h"
+#include "lockstep/train/observe/metrics_file.h"
+#include "lockstep/train/observe/metrics_line.h"
+#include "lockstep/train/run/run.h"
+
+namespace lockstep::train::run_pipeline_test {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+using Settings = std::vector<std::string>;
+
+struct Mesh {
+  int data = 1;
+  int pipeline = 1;
+  int tensor = 1;
+  int zero = 0;
+  std::string schedule = "1f1b";
+  int ranks() const { return data * pipeline * tensor; }
+  std::string text() const {
+    return fmt::format("data {}, pipeline {} ({}), tensor {}, ZeRO {}", data, pipeline, schedule,
+                       tensor, zero);
+  }
+};
+
+struct Curve {
+  std::vector<double> losses, norms, validations;
+  friend bool operator==(const Curve&, const Curve&) = default;
+};
+
+class RunPipeline : public ::testing::Test {
+ protected:
+  RunPipeline() {
+    std::ofstream text(folder / "text.txt");
+    for (int i = 0; i < 200; ++i) text << "the quick brown fox jumps over " << i << " lazy dogs\n";
+    std::ofstream pairs(folder / "pairs.tsv");
+    for (int i = 0; i < 200; ++i) pairs << "the fox " << i << "\tle renard " << i << "\n";
+  }
+
+  Settings translation() const {
+    return {"model.family=encoder-decoder",
+            "data.text=", "data.pairs=" + (folder / "pairs.tsv").string(), "data.tokenizer=bpe",
+            "data.bpe_vocabulary=280"};
+  }
+
+  void run(const std::string& dir, const Mesh& mesh, int steps, const Settings& more = {}) const {
+    Settings settings = {"data.text=" + (folder / "text.txt").string(), "data.tokenizer=character",
+                         "run.dir=" + (folder / dir).string(), "model.layers=2", "model.hidden=32",
+                         "model.heads=4", "train.seq_len=8", "train.global_batch_size=8",
+                         "train.micro_batch_size=2", "train.precision=f32", "train.threads=1",
+                         "train.validate_every=10", "train.validate_batches=2",
+                         "checkpoint.every=0", "optimizer.learning_rate=0.01",
+                         // Below the norms of the first steps.
+                         "optimizer.max_grad_norm=0.5", "train.steps=" + std::to_string(steps),
+                         "parallel.tensor=" + std::to_string(mesh.tensor),
+                         "parallel.pipeline=" + std::to_string(mesh.pipeline),
+                         "parallel.pipeline_schedule=" + mesh.schedule,
+                         "parallel.zero=" + std::to_string(mesh.zero)};
+    settings.insert(settings.end(), more.begin(), more.end());
+    const StopSignal stop;
+    CommOptions comm;
+    comm.measure = false;
+    run_threads(
+        mesh.ranks(),
+        [&](Communicator& world) {
+          RunSettings given;
+          for (const std::string& one : settings) given.config.set(one);
+          std::vector<std::unique_ptr<RunObserver>> observers;
+          if (world.rank() == 0) observers.push_back(make_metrics_file());
+          run_training(given, observers, stop, {.world = &world, .host = {}});
+        },
+        comm);
+  }
+
+  Curve curve(const std::string& dir) const {
+    Curve all;
+    read_metrics(folder / dir, [&](const StepRecord& record) {
+      all.losses.push_back(record.metrics.loss);
+      all.norms.push_back(record.metrics.gradient_norm);
+      if (record.validation_loss) all.validations.push_back(*record.validation_loss);
+    });
+    return all;
+  }
+
+  // Losses, norms and every state of the last checkpoint.
+  void expect_same_bits(const std::string& got, const std::string& want) const {
+    ASSERT_FALSE(curve(want).losses.empty());
+    EXPECT_EQ(curve(got).losses, curve(want).losses);
+    EXPECT_EQ(curve(got).norms, curve(want).norms);
+    EXPECT_EQ(curve(got).validations, curve(want).validations);
+    const auto one = open_states(open_checkpoint(folder / got, {}));
+    const auto other = open_states(open_checkpoint(folder / want, {}));
+    ASSERT_EQ(one->names().size(), other->names().size());
+    for (const std::string_view name : other->names()) {
+      ASSERT_NE(one->find(name), nullptr) << name;
+      const Shape shape = other->find(name)->shape;
+      ASSERT_EQ(one->find(name)->shape, shape) << name;
+      std::vector<float> a(shape.elements()), b(shape.elements());
+      one->read(name, tensor_of(std::span(a), shape));
+      other->read(name, tensor_of(std::span(b), shape));
+      EXPECT_EQ(a, b) << name;
+    }
+  }
+
+  static void expect_near(const std::vector<double>& got, const std::vector<double>& want,
+                          double tolerance) {
+    ASSERT_EQ(got.size(), want.size());
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::abs(want[i])))
+          << "step " << i + 1;
+    }
+  }
+  static void expect_near(const Curve& got, const Curve& want, double tolerance) {
+    expect_near(got.losses, want.losses, tolerance);
+    expect_near(got.norms, want.norms, 10 * tolerance);
+    expect_near(got.validations, want.validations, tolerance);
+  }
+
+  std::string error_of(const Mesh& mesh, const Settings& more) const {
+    try {
+      run("refused", mesh, 2, more);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  ScratchFolder scratch;
+  const fs::path& folder = scratch.path();
+};
+
+const Settings kUntiedGpt2 = {"model.family=gpt2", "model.tie_word_embeddings=false"};
+const Settings kLlama = {"model.family=llama"};
+
+Settings with(Settings settings, const Settings& more) {
+  settings.insert(settings.end(), more.begin(), more.end());
+  return settings;
+}
+
+TEST_F(RunPipeline, HasTheBitsOfOneWorker) {
+  int number = 0;
+  for (const Settings& model : {kLlama, kUntiedGpt2}) {
+    const Settings four = with(model, {"model.layers=4", "model.dropout=0.1"});
+    const std::string one = "one" + std::to_string(number);
+    run(one, {}, 20, four);
+    for (const Mesh& mesh : {Mesh{.pipeline = 2}, Mesh{.pipeline = 3, .schedule = "gpipe"},
+                             Mesh{.pipeline = 4}, Mesh{.pipeline = 2, .schedule = "interleaved"},
+                             Mesh{.pipeline = 3, .schedule = "interleaved"},
+                             Mesh{.pipeline = 6, .schedule = "sequential"}}) {
+      SCOPED_TRACE(mesh.text());
+      const std::string dir = "run" + std::to_string(number++);
+      run(dir, mesh, 20, four);
+      expect_same_bits(dir, one);
+    }
+  }
+}
+
+TEST_F(RunPipeline, RecomputationAndHalfPrecisionKeepTheBits) {
+  int number = 0;
+  for (const std::string precision : {"bf16", "f16"}) {
+    for (const std::string mode : {"none", "selective", "full"}) {
+      const Settings settings = with(
+          kLlama, {"train.precision=" + precision, "train.recompute=" + mode, "model.layers=3"});
+      const std::string one = "one" + std::to_string(number);
+      const std::string dir = "run" + std::to_string(number++);
+      run(one, {}, 6, settings);
+      run(dir, {.pipeline = 3}, 6, settings);
+      expect_same_bits(dir, one);
+    }
+  }
+}
+
+// Every stage reduces over the workers of its place; a sum over workers does not depend on the
+// stages.
+TEST_F(RunPipeline, WorkersHaveTheBitsThatTheyHaveWithoutAPipeline) {
+  int number = 0;
+  for (const int zero : {0, 1, 2, 3}) {
+    const std::string plain = "plain" + std::to_string(zero);
+    run(plain, {.data = 2, .zero = zero}, 10, kLlama);
+    for (const std::string schedule : {"1f1b", "interleaved"}) {
+      const Mesh mesh{.data = 2, .pipeline = 2, .zero = zero, .schedule = schedule};
+      SCOPED_TRACE(mesh.text());
+      const std::string dir = "mesh" + std::to_string(number++);
+      run(dir, mesh, 10, kLlama);
+      expect_same_bits(dir, plain);
+    }
+  }
+}
+
+TEST_F(RunPipeline, TheTreeGivesTheBitsOfOneWorkerWithZero) {
+  const Settings tree = with(kLlama, {"parallel.reduction=tree"});
+  run("one", {}, 20, tree);
+  for (const int zero : {0, 1, 2, 3}) {
+    const Mesh mesh{.data = 2, .pipeline = 2, .zero = zero};
+    SCOPED_TRACE(mesh.text());
+    run("tree" + std::to_string(zero), mesh, 20, tree);
+    expect_same_bits("tree" + std::to_string(zero), "one");
+  }
+}
+
+// The table has the gradients of the last stage's logits and of the first stage's rows, added up
+// separately: other bits, the same losses.
+TEST_F(RunPipeline, ATableThatStagesShareFollowsOneWorker) {
+  int number = 0;
+  for (const Settings& model :
+       {Settings{"model.family=gpt2"}, Settings{"model.family=bert"}, translation()}) {
+    const std::string one = "one" + std::to_string(number);
+    run(one, {}, 20, model);
+    for (const Mesh& mesh :
+         {Mesh{.pipeline = 2}, Mesh{.pipeline = 4, .schedule = "gpipe"},
+          Mesh{.pipeline = 2, .schedule = "interleaved"}, Mesh{.data = 2, .pipeline = 2, .zero = 3},
+          Mesh{.data = 2, .pipeline = 2, .zero = 1, .schedule = "interleaved"}}) {
+      SCOPED_TRACE(model.front() + ": " + mesh.text());
+      const std::string dir = "run" + std::to_string(number++);
+      run(dir, mesh, 20, model);
+      expect_near(curve(dir), curve(one), 1e-5);
+    }
+  }
+}
+
+TEST_F(RunPipeline, EveryMeshFollowsOneWorker) {
+  run("one", {}, 20, kLlama);
+  int number = 0;
+  for (const Mesh& mesh :
+       {Mesh{.data = 2, .pipeline = 2, .tensor = 2},
+        Mesh{.data = 2, .pipeline = 2, .tensor = 2, .zero = 2, .schedule = "gpipe"},
+        Mesh{.data = 1, .pipeline = 2, .tensor = 4},
+        Mesh{.data = 2, .pipeline = 3, .zero = 3, .schedule = "interleaved"},
+        Mesh{.data = 1, .pipeline = 2, .tensor = 2, .schedule = "sequential"}}) {
+    SCOPED_TRACE(mesh.text());
+    Settings settings = kLlama;
+    if (mesh.schedule == "interleaved") settings.push_back("parallel.pipeline_chunks=1");
+    const std::string dir = "mesh" + std::to_string(number++);
+    run(dir, mesh, 20, settings);
+    expect_near(curve(dir), curve("one"), 1e-5);
+  }
+  run("sequence", {.data = 2, .pipeline = 2, .tensor = 2, .zero = 3}, 20,
+      with(kLlama, {"parallel.sequence=true"}));
+  expect_near(curve("sequence"), curve("one"), 1e-5);
+}
+
+TEST_F(RunPipeline, CheckpointsMoveBetweenMeshes) {
+  run("whole", {}, 12);
+  const Mesh from[] = {{.data = 2, .pipeline = 2, .tensor = 2}, {.pipeline = 3}, {.data = 2}};
+  const Mesh to[] = {{.data = 4, .zero = 3},
+                     {.tensor = 4},
+                     {.pipeline = 3},
+                     {},
+                     {.data = 2, .pipeline = 2, .zero = 2}};
+  int number = 0;
+  for (const Mesh& first : from) {
+    for (const Mesh& second : to) {
+      if (first.pipeline == 1 && second.pipeline == 1) continue;
+      SCOPED_TRACE(first.text() + " to " + second.text());
+      const std::string dir = "moved" + std::to_string(number++);
+      run(dir, first, 6);
+      run(dir, second, 12);
+      expect_near(curve(dir).losses, curve("whole").losses, 1e-5);
+      expect_near(curve(dir).norms, curve("whole").norms, 1e-4);
+    }
+  }
+}
+
+TEST_F(RunPipeline, ModelsOfAPipelineAreGeneratedFromAndExportedWhole) {
+  run("one", {}, 2);
+  run("mesh", {.pipeline = 3}, 2);
+  const auto ops = make_reference_ops();
+  const nn::Weights a = load_weights(open_model(folder / "one", {}), DType::kF32, *ops);
+  const nn::Weights b = load_weights(open_model(folder / "mesh", {}), DType::kF32, *ops);
+  const auto want = a.buffer().as<const float>();
+  const auto got = b.buffer().as<const float>();
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < want.size(); ++i) ASSERT_NEAR(got[i], want[i], 1e-4) << i;
+  export_hugging_face(folder / "mesh", folder / "exported", {}, {});
+  EXPECT_TRUE(fs::exists(folder / "exported" / "config.json"));
+}
+
+TEST_F(RunPipeline, StagesSendAnActivationAndAGradientForEveryMicroBatch) {
+  run("run", {.pipeline = 3}, 3, kLlama);
+  int steps = 0;
+  read_metrics(folder / "run", [&](const StepRecord& record) {
+    ASSERT_TRUE(record.workers);
+    // Two boundaries, two directions, four micro-batches of [2 x 8 tokens, 32].
+    EXPECT_EQ(record.workers->bytes_sent, 2 * 2 * 4 * (2 * 8) * 32 * sizeof(float));
+    ++steps;
+  });
+  EXPECT_EQ(steps, 3);
+}
+
+// A step that is skipped is skipped by all stages, and f16 then continues with a smaller scale.
+TEST_F(RunPipeline, AnOverflowSkipsTheStepOnAllStages) {
+  const Settings f16 = with(kLlama, {"train.precision=f16", "loss_scale.initial=1e9"});
+  run("one", {}, 12, f16);
+  run("mesh", {.pipeline = 2}, 12, f16);
+  int skipped = 0;
+  read_metrics(folder / "mesh",
+               [&](const StepRecord& record) { skipped += record.metrics.skipped ? 1 : 0; });
+  EXPECT_GT(skipped, 0);
+  EXPECT_EQ(curve("mesh").losses, curve("one").losses);
+}
+
+TEST_F(RunPipeline, TheSourceOfNaNIsNamed) {
+  const std::string error =
+      error_of({.pipeline = 2}, with(kLlama, {"optimizer.learning_rate=1e30", "train.steps=20"}));
+  EXPECT_THAT(error, HasSubstr("block "));
+  EXPECT_THAT(error, HasSubstr("(at rank "));
+}
+
+TEST_F(RunPipeline, WhatCannotBePipelinedIsRefused) {
+  const auto of = [](const std::string& setting) { return Settings{setting}; };
+  EXPECT_THAT(error_of({.pipeline = 2}, of("parallel.pipeline=3")),
+              HasSubstr("parallel.pipeline = 3 makes workers of 3 ranks, which do not divide the 2 "
+                        "ranks of this job; take parallel.pipeline = 1, 2, or start a multiple"));
+  EXPECT_THAT(error_of({.pipeline = 5}, {}), HasSubstr("take parallel.pipeline = 4 or less"));
+  EXPECT_THAT(
+      error_of({.pipeline = 2, .schedule = "interleaved"}, of("parallel.pipeline_chunks=3")),
+      HasSubstr("with parallel.pipeline_chunks = 3 needs a model of 6 blocks"));
+  EXPECT_THAT(error_of({.data = 3, .pipeline = 2}, {}),
+              HasSubstr("take train.global_batch_size = 6 or 12"));
+  EXPECT_THAT(error_of({.pipeline = 2, .schedule = "gpip"}, {}), HasSubstr("did you mean gpipe?"));
+  EXPECT_THAT(error_of({.pipeline = 2, .schedule = "terapipe"}, {}),
+              HasSubstr("parallel.pipeline_schedule = \"terapipe\" is not supported"));
+  EXPECT_THAT(error_of({.pipeline = 2}, of("offload.optimizer=host")), HasSubstr("offload.*"));
+  EXPECT_THAT(error_of({.pipeline = 2}, of("memory.auto=true")), HasSubstr("memory.auto = true"));
+  EXPECT_THAT(error_of({.pipeline = 2}, of("train.recompute=auto")),
+              HasSubstr("train.recompute = \"auto\""));
+  EXPECT_THAT(error_of({.data = 2, .pipeline = 2}, of("parallel.compression=int8")),
+              HasSubstr("parallel.compression = \"int8\" is not supported with parallel.pipeline"));
+  EXPECT_THAT(error_of({.data = 2, .pipeline = 2}, of("parallel.strategy=parameter_server")),
+              HasSubstr("parallel.strategy = \"parameter_server\""));
+  EXPECT_THAT(
+      error_of({.data = 2, .pipeline = 2, .zero = 3}, of("parallel.quantized_weights=int8")),
+      HasSubstr("parallel.quantized_weights = \"int8\""));
+  EXPECT_FALSE(fs::exists(folder / "refused" / "checkpoints"));
+}
+
+}  // namespace
+}  // namespace lockstep::train::run_pipeline_test
