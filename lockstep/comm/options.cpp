@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kTransportNames[] = {"auto", "shm", "tcp"};
 constexpr std::string_view kBackendNames[] = {"native", "threads", "mpi"};
+constexpr std::string_view kVerifyNames[] = {"off", "sample", "all"};
 
 constexpr ValueRange<std::size_t> kWindowRange{.min = std::size_t{4} << 10,
                                                .max = std::size_t{1} << 30};
@@ -108,6 +109,10 @@ void bind(Config& config, CommOptions& options) {
             "nodes. Ranks of one node share memory; comm.emulate is the link between nodes.",
             {.min = 1})
       .formerly("comm.hosts");
+  config.bind(
+      "comm.verify", options.verify, kVerifyNames,
+      "Which collectives between ranks of one node are checked after the fact, by checksums "
+      "and by recomputed elements: none, one of 16, or all.");
 }
 
 CommOptions comm_options() {

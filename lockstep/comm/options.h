@@ -24,6 +24,8 @@ namespace lockstep {
 // How ranks exchange bytes; kAuto: shared memory inside a node and TCP between nodes.
 enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
 enum class Backend : std::uint8_t { kNative, kThreads, kMpi };
+// Which collectives in shared memory are checked after the fact (comm/native/verification.h).
+enum class VerifyChoice : std::uint8_t { kOff, kSample, kAll };
 
 std::string_view name(TransportChoice transport);  // "auto", "shm", "tcp"
 std::string_view name(Backend backend);            // "native", "threads", "mpi"
@@ -48,6 +50,7 @@ struct CommOptions {
   bool check = true;
   std::string emulate;
   int emulated_nodes = 1;
+  VerifyChoice verify = VerifyChoice::kOff;
 
   CommOptions() { algorithms.fill(std::string(kAutoAlgorithm)); }
 

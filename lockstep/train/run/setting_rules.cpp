@@ -387,6 +387,7 @@ constexpr SettingRule kRules[] = {
     {"comm.check", comm_check},
     {"comm.emulate", of_native},
     {"comm.emulated_nodes", of_native},
+    {"comm.verify", of_native},
 };
 
 constexpr std::string_view kAlwaysRead[] = {
