@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/config/config.h"
+#include "lockstep/base/net/encryption_policy.h"
 #include "lockstep/base/net/link_emulation.h"
 #include "lockstep/comm/call.h"
 
@@ -51,6 +52,8 @@ struct CommOptions {
   std::string emulate;
   int emulated_nodes = 1;
   VerifyChoice verify = VerifyChoice::kOff;
+  EncryptChoice encrypt = EncryptChoice::kAuto;
+  bool trusted_network = false;
 
   CommOptions() { algorithms.fill(std::string(kAutoAlgorithm)); }
 
@@ -59,6 +62,7 @@ struct CommOptions {
   // The extents of `grid`, slowest first; empty if `grid` is. Throws Error(kInvalidArgument) for a
   // malformed one.
   std::vector<int> grid_extents() const;
+  EncryptionPolicy encryption() const { return {encrypt, trusted_network}; }
   // The parsed `emulate`; nothing if it is empty. Throws Error(kInvalidArgument) for a malformed
   // one.
   std::optional<LinkEmulation> emulated_link() const;
