@@ -26,6 +26,8 @@ std::string_view name(ErrorCode code) {
       return "unauthorized";
     case ErrorCode::kNonFinite:
       return "not a finite number";
+    case ErrorCode::kCorrupted:
+      return "corrupted data";
   }
   return "unknown error";
 }

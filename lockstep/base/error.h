@@ -25,9 +25,10 @@ enum class ErrorCode {
   kProtocol,         // malformed bytes from a peer or a file
   kUnauthorized,     // a peer could not prove the token
   kNonFinite,        // a loss or a gradient is NaN or infinite
+  kCorrupted,        // bytes changed on their way between ranks, or were tampered with
 };
 
-inline constexpr ErrorCode kLastErrorCode = ErrorCode::kNonFinite;
+inline constexpr ErrorCode kLastErrorCode = ErrorCode::kCorrupted;
 
 std::string_view name(ErrorCode code);
 

@@ -88,6 +88,9 @@ std::string describe(const Fingerprint& f) {
   if (f.kind == Collective::kAllGather && f.extra == kSplitMark) {
     return fmt::format("operation {}: split", f.sequence);
   }
+  if (f.kind == Collective::kAllGather && f.extra == kVerifyMark) {
+    return fmt::format("operation {}: verification", f.sequence);
+  }
   std::string text = fmt::format("operation {}: {}{} of {} {}", f.sequence, name(f.kind),
                                  f.varying ? "_v" : "", f.count, name(f.dtype));
   if (reduces(f.kind)) {

@@ -28,6 +28,8 @@ struct Fingerprint {
 
 // The value of `extra` for the all_gather that begins a split.
 inline constexpr std::uint64_t kSplitMark = 0x73706c6974;
+// The same for the all_gather by which ranks verify the operation before it.
+inline constexpr std::uint64_t kVerifyMark = 0x766572696679;
 
 Fingerprint fingerprint_of(const Call& call, std::uint64_t sequence);
 

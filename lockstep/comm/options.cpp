@@ -13,6 +13,8 @@ namespace {
 
 constexpr std::string_view kTransportNames[] = {"auto", "shm", "tcp"};
 constexpr std::string_view kBackendNames[] = {"native", "threads", "mpi"};
+constexpr std::string_view kVerifyNames[] = {"off", "sample", "all"};
+constexpr std::string_view kEncryptNames[] = {"auto", "off", "on"};
 
 constexpr ValueRange<std::size_t> kWindowRange{.min = std::size_t{4} << 10,
                                                .max = std::size_t{1} << 30};
@@ -108,6 +110,16 @@ void bind(Config& config, CommOptions& options) {
             "nodes. Ranks of one node share memory; comm.emulate is the link between nodes.",
             {.min = 1})
       .formerly("comm.hosts");
+  config.bind(
+      "comm.verify", options.verify, kVerifyNames,
+      "Which collectives between ranks of one node are checked after the fact, by checksums "
+      "and by recomputed elements: none, one of 16, or all.");
+  config.bind("comm.encrypt", options.encrypt, kEncryptNames,
+              "Which TCP connections between ranks are encrypted (AES-256-GCM, keys from the job's "
+              "token); auto: those to other machines, unless comm.trusted_network is set.");
+  config.bind("comm.trusted_network", options.trusted_network,
+              "Whether nobody else can read or change what the network between the machines "
+              "carries; comm.encrypt = auto then encrypts nothing.");
 }
 
 CommOptions comm_options() {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/config/config.h"
+#include "lockstep/base/net/encryption_policy.h"
 #include "lockstep/base/net/link_emulation.h"
 #include "lockstep/comm/call.h"
 
@@ -24,6 +25,8 @@ namespace lockstep {
 // How ranks exchange bytes; kAuto: shared memory inside a node and TCP between nodes.
 enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
 enum class Backend : std::uint8_t { kNative, kThreads, kMpi };
+// Which collectives in shared memory are checked after the fact (comm/native/verification.h).
+enum class VerifyChoice : std::uint8_t { kOff, kSample, kAll };
 
 std::string_view name(TransportChoice transport);  // "auto", "shm", "tcp"
 std::string_view name(Backend backend);            // "native", "threads", "mpi"
@@ -48,6 +51,9 @@ struct CommOptions {
   bool check = true;
   std::string emulate;
   int emulated_nodes = 1;
+  VerifyChoice verify = VerifyChoice::kOff;
+  EncryptChoice encrypt = EncryptChoice::kAuto;
+  bool trusted_network = false;
 
   CommOptions() { algorithms.fill(std::string(kAutoAlgorithm)); }
 
@@ -56,6 +62,7 @@ struct CommOptions {
   // The extents of `grid`, slowest first; empty if `grid` is. Throws Error(kInvalidArgument) for a
   // malformed one.
   std::vector<int> grid_extents() const;
+  EncryptionPolicy encryption() const { return {encrypt, trusted_network}; }
   // The parsed `emulate`; nothing if it is empty. Throws Error(kInvalidArgument) for a malformed
   // one.
   std::optional<LinkEmulation> emulated_link() const;

@@ -276,6 +276,13 @@ std::string peer_name(int fd) {
   return name_of(address, length, true);
 }
 
+std::string peer_host(int fd) {
+  sockaddr_storage address{};
+  socklen_t length = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return "unknown";
+  return name_of(address, length, false);
+}
+
 std::string local_host_towards(const HostPort& address) {
   std::string why;
   const AddressList addresses = resolve(address, 0, why);

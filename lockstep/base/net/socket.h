@@ -55,6 +55,7 @@ bool is_tcp(int fd);
 
 // "10.0.0.2:41234", for messages; "unknown" when the connection has gone.
 std::string peer_name(int fd);
+std::string peer_host(int fd);  // without the port
 // The address of this end of a connection: how the other machine can name this one.
 std::string local_host(int fd);
 // The address of this machine that a connection to `address` would use. Sends nothing.

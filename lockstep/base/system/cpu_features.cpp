@@ -20,6 +20,7 @@ bool request_tiles() {
 
 CpuFeatures detect_features() {
   CpuFeatures features;
+  features.crc32c = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
   features.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
                   __builtin_cpu_supports("f16c");
   features.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
@@ -35,7 +36,8 @@ CpuFeatures detect_features() {
 CpuFeatures detect_features() {
   const unsigned long first = ::getauxval(AT_HWCAP);
   const unsigned long second = ::getauxval(AT_HWCAP2);
-  return {.neon = true,
+  return {.crc32c = (first & HWCAP_CRC32) != 0,
+          .neon = true,
           .neon_bf16 = (second & HWCAP2_BF16) != 0,
           .neon_f16_fma = (first & HWCAP_ASIMDFHM) != 0,
           .neon_atomics = (first & HWCAP_ATOMICS) != 0};

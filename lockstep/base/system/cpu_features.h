@@ -4,6 +4,8 @@
 namespace lockstep {
 
 struct CpuFeatures {
+  bool crc32c = false;  // x86: SSE 4.2 and PCLMULQDQ; Arm: FEAT_CRC32
+
   // x86.
   bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, VL and DQ

@@ -34,16 +34,16 @@ void watch_peer(int socket, Purpose purpose) {
 
 }  // namespace
 
-UniqueFd connect_as(const Hello& hello, const std::function<UniqueFd()>& connect,
-                    const Token& token, Deadline deadline) {
-  UniqueFd socket = connect_and_prove(connect, token, kContext, deadline);
-  watch_peer(socket.get(), hello.purpose);
-  send_all(socket.get(), std::as_bytes(std::span(&hello, 1)), deadline);
-  return socket;
+ProvenSocket connect_as(const Hello& hello, const std::function<UniqueFd()>& connect,
+                        const Token& token, Deadline deadline, const EncryptionPolicy& policy) {
+  ProvenSocket proven = connect_and_prove(connect, token, kContext, deadline, policy,
+                                          std::as_bytes(std::span(&hello, 1)));
+  watch_peer(proven.socket.get(), hello.purpose);
+  return proven;
 }
 
-Acceptor::Acceptor(const Token& token, int connections)
-    : strangers_(token, kContext, sizeof(Hello),
+Acceptor::Acceptor(const Token& token, int connections, const EncryptionPolicy& policy)
+    : strangers_(token, kContext, sizeof(Hello), policy,
                  {.most = kMostStrangers + static_cast<std::size_t>(connections)},
                  [](std::string_view peer, std::string_view why) {
                    log_info("rejected a connection from {}: {}", peer, why);
@@ -101,7 +101,7 @@ void Acceptor::admit(Strangers::Admitted admitted) {
   const std::lock_guard lock(mutex_);
   const auto listener = std::ranges::find_if(
       listeners_, [&](const OpenListener& each) { return each.fd.get() == admitted.listener; });
-  visitors_[hello] = {std::move(admitted.fd), listener->same_machine};
+  visitors_[hello] = {std::move(admitted.fd), admitted.protection, listener->same_machine};
   arrived_.notify_all();
 }
 

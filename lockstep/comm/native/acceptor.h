@@ -20,7 +20,7 @@ namespace lockstep {
 
 enum class Purpose : std::uint32_t { kControl, kCollective, kPointToPoint };
 
-// The purpose of a connection; its first message after the handshake.
+// The purpose of a connection; the greeting of its handshake.
 struct Hello {
   std::uint64_t tag = 0;  // of the communicator
   std::int32_t from = -1;
@@ -30,13 +30,14 @@ struct Hello {
 
 struct Visitor {
   UniqueFd socket;
+  Protection protection;
   bool same_machine = false;  // accepted by a listener that only this machine can reach
 };
 
 class Acceptor {
  public:
   // `connections`: how many may arrive at the same time.
-  Acceptor(const Token& token, int connections);
+  Acceptor(const Token& token, int connections, const EncryptionPolicy& policy = {});
   ~Acceptor();
   Acceptor(const Acceptor&) = delete;
   Acceptor& operator=(const Acceptor&) = delete;
@@ -63,10 +64,10 @@ class Acceptor {
   std::thread thread_;
 };
 
-// The connecting side: proves the token on a connection that `connect` makes, and sends the Hello.
+// The connecting side: proves the token on a connection that `connect` makes, with the Hello.
 // Retries until the deadline if the other side closes before the proof; errors of `connect` are
 // thrown.
-UniqueFd connect_as(const Hello& hello, const std::function<UniqueFd()>& connect,
-                    const Token& token, Deadline deadline);
+ProvenSocket connect_as(const Hello& hello, const std::function<UniqueFd()>& connect,
+                        const Token& token, Deadline deadline, const EncryptionPolicy& policy = {});
 
 }  // namespace lockstep

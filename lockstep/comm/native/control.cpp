@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "lockstep/base/log.h"
+#include "lockstep/base/net/record_stream.h"
 #include "lockstep/base/net/unix_socket.h"
 #include "lockstep/comm/unheard.h"
 
@@ -41,10 +42,20 @@ struct ControlPlane::Frame {
   std::array<char, 816> text{};
 };
 
+// A rank of another machine. The descriptor stays in its Link.
+struct ControlPlane::Peer {
+  explicit Peer(const Protection& protection) : writer(protection), reader(protection) {}
+  RecordWriter writer;
+  RecordReader reader;
+  Frame frame;  // the one that is arriving
+  std::size_t arrived = 0;
+};
+
 ControlPlane::ControlPlane(int rank, std::vector<Link> links)
     : rank_(rank), links_(std::move(links)), wake_(make_pipe()) {
-  for (std::size_t i = 0; i < links_.size(); ++i) {
+  for (const Link& link : links_) {
     send_mutexes_.push_back(std::make_unique<std::mutex>());
+    peers_.push_back(link.same_machine ? nullptr : std::make_unique<Peer>(link.protection));
   }
   listener_ = std::thread([this] { listen(); });
 }
@@ -60,6 +71,10 @@ void ControlPlane::send(int to, const Frame& frame, int fd) {
   if (!link.socket) return;
   const std::lock_guard lock(*send_mutexes_[static_cast<std::size_t>(to)]);
   try {
+    if (const auto& peer = peers_[static_cast<std::size_t>(to)]) {
+      return send_records(peer->writer, link.socket.get(), std::as_bytes(std::span(&frame, 1)),
+                          deadline_in(kSendTimeout));
+    }
     send_with_fds(link.socket.get(), std::as_bytes(std::span(&frame, 1)),
                   std::span(&fd, fd >= 0 ? 1u : 0u), deadline_in(kSendTimeout));
   } catch (const Error& error) {
@@ -205,7 +220,58 @@ void ControlPlane::listen() {
   }
 }
 
+bool ControlPlane::receive_records(int from) {
+  Peer& peer = *peers_[static_cast<std::size_t>(from)];
+  const int socket = links_[static_cast<std::size_t>(from)].socket.get();
+  const auto bytes = std::as_writable_bytes(std::span(&peer.frame, 1));
+  try {
+    while (true) {
+      const auto got = peer.reader.read(socket, bytes.subspan(peer.arrived));
+      if (!got) return false;
+      if (*got == 0) return true;
+      peer.arrived += *got;
+      if (peer.arrived < bytes.size()) continue;
+      peer.arrived = 0;
+      handle(from, peer.frame, UniqueFd());
+    }
+  } catch (const Error& error) {
+    report_corruption(from, error);
+    return false;
+  }
+}
+
+void ControlPlane::report_corruption(int from, const Error& cause) {
+  std::vector<std::tuple<std::uint64_t, std::vector<int>, Error>> reports;
+  {
+    const std::lock_guard lock(mutex_);
+    dead_.insert(from);
+    for (auto& [tag, inbox] : inboxes_) {
+      const auto number = [&](int rank) {
+        return std::find(inbox->members.begin(), inbox->members.end(), rank) -
+               inbox->members.begin();
+      };
+      if (number(from) == std::ssize(inbox->members)) continue;
+      const Error error(
+          ErrorCode::kCorrupted,
+          fmt::format("a control message from rank {} ({}) to rank {} is corrupted: {}; the "
+                      "network or the memory of one of the machines is faulty",
+                      number(from), links_[static_cast<std::size_t>(from)].who, number(rank_),
+                      cause.what()),
+          {static_cast<int>(number(from)), static_cast<int>(number(rank_))});
+      if (inbox->fault.report(error)) reports.emplace_back(tag, inbox->members, error);
+    }
+    changed_.notify_all();
+  }
+  log_error("the control connection from rank {} carries corrupted data: {}", from, cause.what());
+  for (const auto& [tag, members, error] : reports) {
+    for (int member : members) {
+      if (member != rank_) send_fault(tag, member, error);
+    }
+  }
+}
+
 bool ControlPlane::receive(int from) {
+  if (peers_[static_cast<std::size_t>(from)] != nullptr) return receive_records(from);
   Frame frame;
   try {
     std::vector<UniqueFd> fds = receive_with_fds(
@@ -281,14 +347,14 @@ Error ControlPlane::death_of(int rank, const std::vector<int>& members) const {
   std::vector<int> named;
   if (found != members.end()) named.push_back(static_cast<int>(found - members.begin()));
   return Error(ErrorCode::kPeerLost,
-               fmt::format("rank {} died ({}): its connection ended without a goodbye", rank,
-                           links_[static_cast<std::size_t>(rank)].who),
+               fmt::format("rank {} died ({}): its connection to rank {} ended without a goodbye",
+                           rank, links_[static_cast<std::size_t>(rank)].who, rank_),
                named);
 }
 
 void ControlPlane::report_gone(int from) {
   const std::lock_guard lock(mutex_);
-  if (left_.contains(from)) return;
+  if (left_.contains(from) || dead_.contains(from)) return;
   dead_.insert(from);
   for (auto& [tag, inbox] : inboxes_) inbox->fault.report(death_of(from, inbox->members));
   changed_.notify_all();

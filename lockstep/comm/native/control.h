@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "lockstep/base/file/fd.h"
+#include "lockstep/base/net/record.h"
 #include "lockstep/base/system/deadline.h"
 #include "lockstep/comm/native/fabric.h"
 
@@ -26,9 +27,13 @@ namespace lockstep {
 
 class ControlPlane {
  public:
+  // A connection to a rank of this machine is a local socket, which can carry descriptors; one to
+  // another machine carries records.
   struct Link {
     UniqueFd socket;
     std::string who;  // "pid 123 on node1", for messages
+    bool same_machine = true;
+    Protection protection;
   };
 
   // `links` by world rank; the one of `rank` itself is empty.
@@ -64,15 +69,22 @@ class ControlPlane {
 
   void send(int to, const Frame& frame, int fd = -1);
   void listen();
-  // False when the link has ended.
+  // False when the link has ended. The first handles one frame of a local socket, the second all
+  // that have arrived.
   bool receive(int from);
+  bool receive_records(int from);
   void handle(int from, const Frame& frame, UniqueFd fd);
   void report_gone(int from);
+  // Ends all communicators of which both ranks are members, on all ranks.
+  void report_corruption(int from, const Error& error);
   // The error with rank numbers of a communicator with these members.
   Error death_of(int rank, const std::vector<int>& members) const;
 
+  struct Peer;
+
   int rank_;
   std::vector<Link> links_;
+  std::vector<std::unique_ptr<Peer>> peers_;  // by rank; null on this machine
   std::vector<std::unique_ptr<std::mutex>> send_mutexes_;
   Pipe wake_;  // closing it stops the listener
 
@@ -82,7 +94,7 @@ class ControlPlane {
   std::map<std::uint64_t, Error> early_faults_;  // of communicators that are not enrolled yet
   std::vector<std::pair<std::uint64_t, int>> early_signals_;
   std::map<std::tuple<std::uint64_t, std::uint64_t, int>, Memory> memory_;
-  std::set<int> dead_;
+  std::set<int> dead_;  // also those whose data was corrupted
   std::set<int> left_;  // said goodbye
 
   std::thread listener_;

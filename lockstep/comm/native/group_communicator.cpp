@@ -281,8 +281,14 @@ void GroupCommunicator::execute(const Call& call, std::uint64_t mark) {
   history_.add(fingerprint);
   inbox_->started.store(fingerprint.sequence, std::memory_order_relaxed);
   shared::Record& record = recorder_->begin(fingerprint);
+  const bool fused = selector_->is_fused(call);
+  std::optional<Verification> verification;
+  if (mark == 0 && locals_.size() == members_.size() && size() > 1 &&
+      is_verified(options_.verify, call, fingerprint.sequence)) {
+    verification.emplace(call, fingerprint, rank_, size(), fused);
+  }
   guarded([&] {
-    if (selector_->is_fused(call)) {
+    if (fused) {
       shared::run(*group_, call, fingerprint);
       traffic_->add_shared(least_bytes_sent(call, fingerprint, rank_, size()));
     } else {
@@ -290,6 +296,17 @@ void GroupCommunicator::execute(const Call& call, std::uint64_t mark) {
     }
   });
   Recorder::end(record);
+  if (verification) verify(*verification);
+}
+
+void GroupCommunicator::verify(Verification& verification) {
+  const std::vector<std::uint64_t>& mine = verification.note();
+  std::vector<std::uint64_t> all(mine.size() * members_.size());
+  const auto words = [](auto& numbers) {
+    return Data(const_cast<std::uint64_t*>(numbers.data()), numbers.size(), DType::kI64);
+  };
+  execute(lockstep::all_gather(words(mine), words(all)), kVerifyMark);
+  guarded([&] { verification.compare(all); });
 }
 
 void GroupCommunicator::execute_schedule(const Call& call, const std::string& algorithm,

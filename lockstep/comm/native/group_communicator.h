@@ -21,6 +21,7 @@
 #include "lockstep/comm/native/selection.h"
 #include "lockstep/comm/native/stall_monitor.h"
 #include "lockstep/comm/native/task_queue.h"
+#include "lockstep/comm/native/verification.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/comm/shared/group.h"
 #include "lockstep/comm/transport/executor.h"
@@ -86,6 +87,8 @@ class GroupCommunicator final : public Communicator {
 
   // `mark`, unless 0, is the `extra` of the fingerprint.
   void execute(const Call& call, std::uint64_t mark = 0);
+  // Gathers the notes of all ranks on an operation that has ended, and compares them.
+  void verify(Verification& verification);
   void execute_schedule(const Call& call, const std::string& algorithm,
                         const Fingerprint& fingerprint);
   const transport::Prepared& prepared(const Call& call, const std::string& algorithm);

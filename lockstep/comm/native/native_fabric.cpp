@@ -71,6 +71,7 @@ class NativeFabric final : public Fabric {
         token_(world.token),
         listen_host_(world.listen_host),
         always_invites_(options.transport == TransportChoice::kTcp),
+        policy_(options.encryption()),
         timeout_(options.timeout) {
     if (size_ > 1) {
       connect_control(world);
@@ -121,7 +122,7 @@ class NativeFabric final : public Fabric {
     if (size_ == 1 || (one_machine && !always_invites_)) return {};
     Listener listener = listen_tcp({listen_host_, 0});
     const std::string address = format_host_port(listener.address);
-    acceptors_[tag] = std::make_unique<Acceptor>(token_, 2 * size_);
+    acceptors_[tag] = std::make_unique<Acceptor>(token_, 2 * size_, policy_);
     acceptors_[tag]->open(std::move(listener.fd), false);
     return address;
   }
@@ -132,8 +133,9 @@ class NativeFabric final : public Fabric {
     std::map<int, Channels> channels;
     for (int peer : peers) {
       const auto open = [&](Purpose purpose) {
-        return std::make_unique<transport::TcpChannel>(
-            meet(tag, peer, purpose, invitations.at(peer), deadline), peer);
+        ProvenSocket proven = meet(tag, peer, purpose, invitations.at(peer), deadline);
+        return std::make_unique<transport::TcpChannel>(std::move(proven.socket), peer,
+                                                       proven.protection);
       };
       channels[peer].collective = open(Purpose::kCollective);
       channels[peer].point_to_point = open(Purpose::kPointToPoint);
@@ -161,14 +163,32 @@ class NativeFabric final : public Fabric {
   void signal(std::uint64_t tag, int peer) override { control_->send_signal(tag, peer); }
 
  private:
+  // What `connect` returns; its errors name both ranks.
+  template <class Connect>
+  auto reached(int peer, Connect connect) const {
+    try {
+      return connect();
+    } catch (const Error& error) {
+      throw Error(error.code(),
+                  fmt::format("rank {} cannot connect to rank {}: {}", rank_, peer, error.what()),
+                  {peer});
+    }
+  }
+
   // Of two ranks the higher one connects to the lower one.
-  UniqueFd meet(std::uint64_t tag, int peer, Purpose purpose, const std::string& address,
-                Deadline deadline) {
-    if (peer > rank_) return acceptors_.at(tag)->await({tag, peer, purpose}, deadline).socket;
+  ProvenSocket meet(std::uint64_t tag, int peer, Purpose purpose, const std::string& address,
+                    Deadline deadline) {
+    if (peer > rank_) {
+      Visitor visitor = acceptors_.at(tag)->await({tag, peer, purpose}, deadline);
+      return {std::move(visitor.socket), visitor.protection};
+    }
     const HostPort target = parse_host_port(address);
-    return connect_as(
-        {tag, rank_, purpose}, [&] { return connect_tcp(target, deadline, Retry::kUntilDeadline); },
-        token_, deadline);
+    return reached(peer, [&] {
+      return connect_as(
+          {tag, rank_, purpose},
+          [&] { return connect_tcp(target, deadline, Retry::kUntilDeadline); }, token_, deadline,
+          policy_);
+    });
   }
 
   SharedMemory await_mapping(std::uint64_t tag, std::uint64_t serial, int from, std::size_t bytes) {
@@ -185,7 +205,7 @@ class NativeFabric final : public Fabric {
 
   void connect_control(const NativeWorld& world) {
     const Deadline deadline = deadline_in(timeout_);
-    Acceptor acceptor(token_, size_);
+    Acceptor acceptor(token_, size_, policy_);
     Listener listener = listen_tcp({listen_host_, 0});
     const Contact mine{listener.address, random_unix_name(),
                        fmt::format("pid {} on {}", ::getpid(), host_name())};
@@ -202,9 +222,10 @@ class NativeFabric final : public Fabric {
       const Contact contact = Contact::parse(texts[index], peer);
       Visitor visitor = peer > rank_
                             ? acceptor.await({kControlTag, peer, Purpose::kControl}, deadline)
-                            : connect_near_or_far(contact, deadline);
+                            : reached(peer, [&] { return connect_near_or_far(contact, deadline); });
       same_machine_[index] = visitor.same_machine;
-      links[index] = {std::move(visitor.socket), contact.who};
+      links[index] = {std::move(visitor.socket), contact.who, visitor.same_machine,
+                      visitor.protection};
     }
     control_ = std::make_unique<ControlPlane>(rank_, std::move(links));
   }
@@ -221,7 +242,10 @@ class NativeFabric final : public Fabric {
         return connect_tcp(contact.tcp, deadline, Retry::kUntilDeadline);
       }
     };
-    visitor.socket = connect_as({kControlTag, rank_, Purpose::kControl}, connect, token_, deadline);
+    ProvenSocket proven =
+        connect_as({kControlTag, rank_, Purpose::kControl}, connect, token_, deadline, policy_);
+    visitor.socket = std::move(proven.socket);
+    visitor.protection = proven.protection;
     return visitor;
   }
 
@@ -252,6 +276,7 @@ class NativeFabric final : public Fabric {
   Token token_;
   std::string listen_host_;
   bool always_invites_;
+  EncryptionPolicy policy_;
   std::chrono::nanoseconds timeout_;
   std::vector<bool> same_machine_;
   std::vector<int> machines_;

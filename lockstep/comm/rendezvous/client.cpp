@@ -13,14 +13,28 @@ namespace lockstep {
 namespace rendezvous {
 namespace {
 
-void send_frame(int fd, const std::string& frame, Deadline deadline) {
-  send_all(fd, std::as_bytes(std::span(frame)), deadline);
+void send_frame(RecordStream& stream, const std::string& frame, Deadline deadline) {
+  stream.send(std::as_bytes(std::span(frame)), deadline);
 }
 
-[[noreturn]] void throw_refusal(FrameReader& frame) {
+// The same error about corrupted data, with both ends.
+[[noreturn]] void rethrow_corruption(const Error& error, Group group, int member) {
+  if (error.code() != ErrorCode::kCorrupted) throw error;
+  throw Error(ErrorCode::kCorrupted,
+              fmt::format("data from the rendezvous server to {} {} is corrupted: {}; the network "
+                          "or the memory of one of the machines is faulty",
+                          group == Group::kRanks ? "rank" : "node", member, error.what()),
+              {member});
+}
+
+[[noreturn]] void throw_refusal(FrameReader& frame, Group group, int member) {
   const auto code = static_cast<ErrorCode>(frame.number());
   const std::vector<int> members = frame.numbers();
-  throw Error(code, std::string(frame.text()), members);
+  std::string text(frame.text());
+  if (code == ErrorCode::kCorrupted) {
+    text = fmt::format("{} {}: {}", group == Group::kRanks ? "rank" : "node", member, text);
+  }
+  throw Error(code, text, members);
 }
 
 // The moment to ask who is missing, early enough for an answer before the deadline.
@@ -55,13 +69,14 @@ Client connect_to_server(const HostPort& server, const Token& token, Deadline de
     set_peer_timeout(fd.get(), kPeerTimeout);
     return fd;
   };
-  return {.fd = connect_and_prove(connect, token, kContext, deadline), .incoming = {}};
+  ProvenSocket proven = connect_and_prove(connect, token, kContext, deadline, kPolicy);
+  return {.stream = RecordStream(std::move(proven.socket), proven.protection), .incoming = {}};
 }
 
 std::vector<std::string> exchange_on(Client& client, Group group, std::string_view key, int member,
                                      int size, std::string_view blob, Deadline deadline) {
-  const int fd = client.fd.get();
-  send_frame(fd,
+  RecordStream& stream = client.stream;
+  send_frame(stream,
              FrameWriter(Kind::kDeposit)
                  .number(static_cast<std::uint32_t>(group))
                  .text(key)
@@ -75,17 +90,22 @@ std::vector<std::string> exchange_on(Client& client, Group group, std::string_vi
   const Deadline asking = asking_time(deadline);
   bool asked = false;
   while (blobs.size() < static_cast<std::size_t>(size)) {
-    auto bytes = receive_frame(fd, client.incoming, asked ? deadline : asking);
+    std::optional<std::string> bytes;
+    try {
+      bytes = receive_frame(stream, client.incoming, asked ? deadline : asking);
+    } catch (const Error& error) {
+      rethrow_corruption(error, group, member);
+    }
     if (!bytes && asked) fail_missing(missing, group, size);
     if (!bytes) {
-      send_frame(fd, FrameWriter(Kind::kAskMissing).finish(), deadline);
+      send_frame(stream, FrameWriter(Kind::kAskMissing).finish(), deadline);
       asked = true;
       continue;
     }
     FrameReader frame(*bytes);
     switch (frame.kind()) {
       case Kind::kRefused:
-        throw_refusal(frame);
+        throw_refusal(frame, group, member);
       case Kind::kMissing:
         missing = frame.numbers();
         break;

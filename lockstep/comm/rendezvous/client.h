@@ -5,7 +5,6 @@
 #include <string_view>
 #include <vector>
 
-#include "lockstep/base/file/fd.h"
 #include "lockstep/base/net/host_port.h"
 #include "lockstep/comm/rendezvous/token.h"
 #include "lockstep/comm/rendezvous/wire.h"
@@ -13,7 +12,7 @@
 namespace lockstep::rendezvous {
 
 struct Client {
-  UniqueFd fd;
+  RecordStream stream;
   FrameBuffer incoming;
 };
 

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 
-#include "lockstep/base/file/fd.h"
 #include "lockstep/comm/rendezvous/wire.h"
 
 namespace lockstep::rendezvous {
@@ -13,13 +12,14 @@ namespace lockstep::rendezvous {
 // Never blocks.
 class Connection {
  public:
-  Connection(UniqueFd fd, std::string peer) : fd_(std::move(fd)), peer_(std::move(peer)) {}
+  Connection(RecordStream stream, std::string peer)
+      : stream_(std::move(stream)), peer_(std::move(peer)) {}
 
-  int fd() const { return fd_.get(); }
+  int fd() const { return stream_.fd(); }
   const std::string& peer() const { return peer_; }
 
-  // Reads what has arrived; false if the peer has closed the connection.
-  bool read() { return incoming_.fill_from(fd()); }
+  // Reads what has arrived; false if the peer has closed the connection. Throws Error(kCorrupted).
+  bool read() { return incoming_.fill_from(stream_); }
   // The next whole frame. Throws Error(kProtocol) for a malformed one.
   std::optional<std::string> next_frame() { return incoming_.next(); }
 
@@ -27,10 +27,10 @@ class Connection {
   void push(std::string frame) { outgoing_.push(std::move(frame)); }
   bool has_output() const { return !outgoing_.empty(); }
   // Writes what the socket accepts; false if the peer has closed the connection.
-  bool write() { return outgoing_.flush_to(fd_.get()); }
+  bool write() { return outgoing_.flush_to(stream_); }
 
  private:
-  UniqueFd fd_;
+  RecordStream stream_;
   std::string peer_;
   FrameBuffer incoming_;
   OutQueue outgoing_;

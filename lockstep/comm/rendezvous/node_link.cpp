@@ -3,7 +3,7 @@
 #include <span>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/net/socket.h"
+#include "lockstep/base/log.h"
 
 namespace lockstep {
 
@@ -16,13 +16,22 @@ NodeLink::NodeLink(const HostPort& server, const Token& token, int node, int nod
 
 void NodeLink::tell(std::string_view text, Deadline deadline) {
   const std::string frame = FrameWriter(Kind::kTell).text(text).finish();
-  send_all(fd(), std::as_bytes(std::span(frame)), deadline);
+  client_.stream.send(std::as_bytes(std::span(frame)), deadline);
 }
 
 std::vector<NodeLink::News> NodeLink::news() {
   std::vector<News> all;
-  if (!client_.fd) return all;
-  const bool present = client_.incoming.fill_from(fd());
+  if (!client_.stream.is_open()) return all;
+  bool present = false;
+  try {
+    present = client_.incoming.fill_from(client_.stream);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorrupted) throw;
+    log_error(
+        "data from the launcher of node 0 is corrupted: {}; the network or the memory of one "
+        "of the machines is faulty",
+        error.what());
+  }
   while (auto bytes = client_.incoming.next()) {
     FrameReader frame(*bytes);
     const int node = frame.small_number();
@@ -34,7 +43,7 @@ std::vector<NodeLink::News> NodeLink::news() {
   }
   if (!present) {
     all.push_back({0, true, {}});
-    client_.fd.reset();
+    client_.stream.close();
   }
   return all;
 }

@@ -29,8 +29,8 @@ class NodeLink {
   void tell(std::string_view text, Deadline deadline);
 
   // The descriptor to poll for POLLIN. / Receives what has arrived, without waiting. If the server
-  // is lost, reports once that its node, 0, has left.
-  int fd() const { return client_.fd.get(); }
+  // is lost, or bytes of it were changed on their way, reports once that its node, 0, has left.
+  int fd() const { return client_.stream.fd(); }
   std::vector<News> news();
 
  private:

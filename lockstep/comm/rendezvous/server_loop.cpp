@@ -18,7 +18,7 @@ ServerLoop::ServerLoop(const HostPort& listen, const Token& token, int size,
       listener_(listen_tcp(listen)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       // All ranks may come at once.
-      strangers_(token, kContext, 0,
+      strangers_(token, kContext, 0, kPolicy,
                  {.most = options_.most_strangers + static_cast<std::size_t>(size) - 1,
                   .timeout = options_.handshake_timeout},
                  [this](std::string_view peer, std::string_view why) { note_drop(peer, why); }),
@@ -82,7 +82,8 @@ void ServerLoop::admit(Strangers::Admitted admitted) {
   } catch (const Error& error) {
     return note_drop(admitted.peer, error.what());  // it has left meanwhile
   }
-  clients_.try_emplace(next_id_++, std::move(admitted.fd), std::move(admitted.peer));
+  clients_.try_emplace(next_id_++, RecordStream(std::move(admitted.fd), admitted.protection),
+                       std::move(admitted.peer));
 }
 
 Deadline ServerLoop::next_moment() const {
@@ -105,6 +106,14 @@ void ServerLoop::serve_client(ClientId id, short events) {
     if (present) present = client.write();
     if (!present) remove(id);
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kCorrupted) {
+      // The client shall know why it is dropped.
+      refuse(id, Error(ErrorCode::kCorrupted,
+                       fmt::format("data from {} to the rendezvous server is corrupted: {}; the "
+                                   "network or the memory of one of the machines is faulty",
+                                   client.peer(), error.what())));
+      client.write();
+    }
     drop(id, error.what());
   }
 }

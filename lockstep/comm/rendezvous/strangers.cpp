@@ -34,13 +34,13 @@ void write_all(int fd, std::span<const std::byte> data) {
 }  // namespace
 
 struct Strangers::Stranger {
-  Stranger(UniqueFd socket, int from, const Token& token, std::string_view context, Deadline until,
-           std::size_t greeting_bytes)
+  Stranger(UniqueFd socket, int from, const Token& token, std::string_view context,
+           const EncryptionPolicy& policy, Deadline until, std::size_t greeting_bytes)
       : fd(std::move(socket)),
         peer(peer_name(fd.get())),
         listener(from),
         deadline(until),
-        handshake(token, context),
+        handshake(token, context, policy.wants_encryption(fd.get())),
         greeting(greeting_bytes) {}
 
   UniqueFd fd;
@@ -50,16 +50,16 @@ struct Strangers::Stranger {
   ServerHandshake handshake;
   Answer answer{};
   std::size_t answered = 0;
-  bool proved = false;  // from then on it stays until it has greeted
   std::vector<std::byte> greeting;
   std::size_t greeted = 0;
 };
 
 Strangers::Strangers(const Token& token, std::string_view context, std::size_t greeting_bytes,
-                     StrangerLimits limits, Dropped dropped)
+                     const EncryptionPolicy& policy, StrangerLimits limits, Dropped dropped)
     : token_(token),
       context_(context),
       greeting_bytes_(greeting_bytes),
+      policy_(policy),
       limits_(limits),
       dropped_(std::move(dropped)) {}
 
@@ -68,8 +68,7 @@ Strangers::~Strangers() = default;
 void Strangers::clear() { strangers_.clear(); }
 
 bool Strangers::drop_oldest(std::string_view why) {
-  const auto oldest =
-      std::ranges::find_if(strangers_, [](const auto& entry) { return !entry.second.proved; });
+  const auto oldest = strangers_.begin();
   if (oldest == strangers_.end()) return false;
   dropped_(oldest->second.peer, why);
   strangers_.erase(oldest);
@@ -92,7 +91,7 @@ void Strangers::accept_from(int listener) {
     if (!fd) return;
     if (strangers_.size() >= limits_.most) drop_oldest("too many connected at once");
     const auto [at, is_new] =
-        strangers_.try_emplace(next_++, std::move(*fd), listener, token_, context_,
+        strangers_.try_emplace(next_++, std::move(*fd), listener, token_, context_, policy_,
                                deadline_in(limits_.timeout), greeting_bytes_);
     try {
       write_all(at->second.fd.get(), at->second.handshake.challenge());
@@ -109,17 +108,14 @@ void Strangers::add_polls(std::vector<pollfd>& entries) const {
 
 bool Strangers::read(Stranger& stranger) {
   const int fd = stranger.fd.get();
-  if (!stranger.proved) {
-    read_part(fd, stranger.answer, stranger.answered);
-    if (stranger.answered < stranger.answer.size()) return false;
-    const auto verdict = stranger.handshake.judge(stranger.answer);
-    write_all(fd, verdict.value_or(kRefused));
-    if (!verdict) fail(ErrorCode::kUnauthorized, "it did not prove this job's token");
-    stranger.proved = true;
-    stranger.deadline = kNoDeadline;
-  }
+  read_part(fd, stranger.answer, stranger.answered);
+  if (stranger.answered < stranger.answer.size()) return false;
   read_part(fd, stranger.greeting, stranger.greeted);
-  return stranger.greeted == stranger.greeting.size();
+  if (stranger.greeted < stranger.greeting.size()) return false;
+  const auto verdict = stranger.handshake.judge(stranger.answer, stranger.greeting);
+  write_all(fd, verdict.value_or(kRefused));
+  if (!verdict) fail(ErrorCode::kUnauthorized, "it did not prove this job's token");
+  return true;
 }
 
 std::vector<Strangers::Admitted> Strangers::serve(std::span<const pollfd> entries) {
@@ -134,7 +130,8 @@ std::vector<Strangers::Admitted> Strangers::serve(std::span<const pollfd> entrie
     Stranger& stranger = at->second;
     try {
       if (read(stranger)) {
-        admitted.push_back({std::move(stranger.fd), std::move(stranger.peer), stranger.listener,
+        admitted.push_back({std::move(stranger.fd), stranger.handshake.protection(stranger.answer),
+                            std::move(stranger.peer), stranger.listener,
                             std::move(stranger.greeting)});
         at = strangers_.erase(at);
       } else {

@@ -29,19 +29,19 @@ struct StrangerLimits {
 // Used by one thread.
 class Strangers {
  public:
-  // A stranger that has proved the token and sent its greeting.
+  // A stranger that has proved the token; its greeting is part of the proof.
   struct Admitted {
     UniqueFd fd;
+    Protection protection;
     std::string peer;  // its address, for messages
     int listener = -1;
     std::vector<std::byte> greeting;
   };
   using Dropped = std::function<void(std::string_view peer, std::string_view why)>;
 
-  // After its proof every client sends `greeting_bytes`. `dropped` is called for every dropped
-  // stranger.
+  // A greeting has `greeting_bytes`. `dropped` is called for every dropped stranger.
   Strangers(const Token& token, std::string_view context, std::size_t greeting_bytes,
-            StrangerLimits limits, Dropped dropped);
+            const EncryptionPolicy& policy, StrangerLimits limits, Dropped dropped);
   ~Strangers();
 
   // Accepts pending connections of a listener; not while accepts() is false.
@@ -68,6 +68,7 @@ class Strangers {
   Token token_;
   std::string context_;
   std::size_t greeting_bytes_;
+  EncryptionPolicy policy_;
   StrangerLimits limits_;
   Dropped dropped_;
   std::map<std::uint64_t, Stranger> strangers_;  // the oldest first

@@ -1,11 +1,9 @@
 #include "lockstep/comm/rendezvous/wire.h"
 
 #include <poll.h>
-#include <sys/socket.h>
 
-#include <array>
-#include <cerrno>
 #include <limits>
+#include <span>
 
 #include "lockstep/base/error.h"
 
@@ -106,11 +104,14 @@ void FrameReader::finish() const {
   }
 }
 
-bool FrameBuffer::fill_from(int fd) {
-  std::array<char, 16 << 10> chunk;
-  const ssize_t got = ::recv(fd, chunk.data(), chunk.size(), MSG_DONTWAIT);
-  if (got > 0) bytes_.append(chunk.data(), static_cast<std::size_t>(got));
-  return got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR));
+bool FrameBuffer::fill_from(RecordStream& stream) {
+  while (true) {
+    const auto arrived = stream.peek();
+    if (!arrived) return false;
+    if (arrived->empty()) return true;
+    bytes_.append(reinterpret_cast<const char*>(arrived->data()), arrived->size());
+    stream.consume(arrived->size());
+  }
 }
 
 std::optional<std::string> FrameBuffer::next() {
@@ -126,13 +127,16 @@ std::optional<std::string> FrameBuffer::next() {
   return frame;
 }
 
-std::optional<std::string> receive_frame(int fd, FrameBuffer& buffer, Deadline deadline) {
+std::optional<std::string> receive_frame(RecordStream& stream, FrameBuffer& buffer,
+                                         Deadline deadline) {
+  bool present = true;
   while (true) {
     if (auto frame = buffer.next()) return frame;
-    if (!wait_for_fd(fd, POLLIN, deadline)) return std::nullopt;
-    if (!buffer.fill_from(fd)) {
+    if (!present) {
       fail(ErrorCode::kPeerLost, "the rendezvous server closed the connection");
     }
+    if (!wait_for_fd(stream.fd(), POLLIN, deadline)) return std::nullopt;
+    present = buffer.fill_from(stream);
   }
 }
 
@@ -140,18 +144,16 @@ void OutQueue::push(std::shared_ptr<const std::string> bytes) {
   if (!bytes->empty()) parts_.push_back(std::move(bytes));
 }
 
-bool OutQueue::flush_to(int fd) {
+bool OutQueue::flush_to(RecordStream& stream) {
   while (!parts_.empty()) {
     const std::string& part = *parts_.front();
-    const ssize_t sent = ::send(fd, part.data() + sent_of_first_, part.size() - sent_of_first_,
-                                MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) return errno == EAGAIN;
-    sent_of_first_ += static_cast<std::size_t>(sent);
-    if (sent_of_first_ == part.size()) {
-      parts_.pop_front();
-      sent_of_first_ = 0;
-    }
+    const auto rest = std::as_bytes(std::span(part)).subspan(sent_of_first_);
+    const auto accepted = stream.write({&rest, 1});
+    if (!accepted) return false;
+    sent_of_first_ += *accepted;
+    if (sent_of_first_ < part.size()) return true;
+    parts_.pop_front();
+    sent_of_first_ = 0;
   }
   return true;
 }

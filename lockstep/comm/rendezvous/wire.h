@@ -1,4 +1,5 @@
-// The bytes that the rendezvous server and its clients exchange after the handshake.
+// The bytes that the rendezvous server and its clients exchange after the handshake, in records
+// (base/net/record.h).
 //
 // A frame is a length of 4 bytes and that many bytes: one byte for the kind, then its fields.
 // Numbers are 4 bytes, little-endian; a text is its length and its bytes.
@@ -25,12 +26,16 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/net/encryption_policy.h"
+#include "lockstep/base/net/record_stream.h"
 #include "lockstep/base/system/deadline.h"
 
 namespace lockstep::rendezvous {
 
 inline constexpr std::size_t kLongestFrame = 64 << 10;
-inline constexpr std::string_view kContext = "lockstep rendezvous 1";
+inline constexpr std::string_view kContext = "lockstep rendezvous 2";
+// Whatever comm.encrypt says: the few bytes of the rendezvous are encrypted between machines.
+inline constexpr EncryptionPolicy kPolicy{};
 inline constexpr std::chrono::seconds kPeerTimeout{15};  // for a machine that does not answer
 
 enum class Kind : std::uint8_t {
@@ -77,11 +82,12 @@ class FrameReader {
   std::string_view rest_;
 };
 
-// Splits the bytes of a socket into frames.
+// Splits the bytes of a stream into frames.
 class FrameBuffer {
  public:
-  // Reads once, without waiting; false if the peer has closed the connection.
-  bool fill_from(int fd);
+  // Reads what has arrived; false if the peer has closed the connection. Throws Error(kCorrupted)
+  // for bytes that were not sent so.
+  bool fill_from(RecordStream& stream);
   // The next whole frame, without its length. Throws Error(kProtocol) for an invalid length.
   std::optional<std::string> next();
 
@@ -91,16 +97,17 @@ class FrameBuffer {
 
 // Waits for the next frame; nothing at the deadline. Throws Error(kPeerLost) if the peer closes the
 // connection.
-std::optional<std::string> receive_frame(int fd, FrameBuffer& buffer, Deadline deadline);
+std::optional<std::string> receive_frame(RecordStream& stream, FrameBuffer& buffer,
+                                         Deadline deadline);
 
-// Outgoing bytes of a socket that may be slow. Several queues can share the same bytes.
+// Outgoing bytes of a stream that may be slow. Several queues can share the same bytes.
 class OutQueue {
  public:
   void push(std::shared_ptr<const std::string> bytes);
   void push(std::string bytes) { push(std::make_shared<const std::string>(std::move(bytes))); }
   bool empty() const { return parts_.empty(); }
   // Writes without waiting; false if the peer has closed the connection.
-  bool flush_to(int fd);
+  bool flush_to(RecordStream& stream);
 
  private:
   std::deque<std::shared_ptr<const std::string>> parts_;

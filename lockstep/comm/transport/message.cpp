@@ -94,6 +94,21 @@ bool IncomingMessage::progress_payload() {
 }
 
 bool IncomingMessage::progress() {
+  try {
+    return advance();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorrupted) throw;
+    throw Error(ErrorCode::kCorrupted,
+                fmt::format("the data of {} from rank {} to rank {} is corrupted, after {} of {} "
+                            "bytes of a message: {}; the network or the memory of one of the "
+                            "machines is faulty",
+                            describe(expected_.fingerprint), peer_, rank_, read_, landing_.bytes,
+                            error.what()),
+                {peer_, rank_});
+  }
+}
+
+bool IncomingMessage::advance() {
   bool moved = false;
   if (header_read_ < sizeof(header_)) {
     const std::size_t got =

@@ -56,7 +56,8 @@ class IncomingMessage {
   // one, that is compared.
   IncomingMessage(Channel& channel, int rank, int peer, const Fingerprint& expected,
                   const Landing& landing, const History* history = nullptr);
-  // Returns whether any byte moved. Throws Error(kMismatch) when the peer sends something else.
+  // Returns whether any byte moved. Throws Error(kMismatch) when the peer sends something else, and
+  // Error(kCorrupted), with both ranks and the operation, for bytes that changed on their way.
   bool progress();
   bool done() const {
     return header_read_ == sizeof(MessageHeader) && read_ == landing_.bytes && padding_ == 0;
@@ -68,6 +69,7 @@ class IncomingMessage {
 
  private:
   void check_header() const;
+  bool advance();
   bool progress_payload();
 
   Channel* channel_;

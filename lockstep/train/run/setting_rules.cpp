@@ -267,6 +267,12 @@ std::string comm_check(const Facts& facts) {
               "only comm.backend = \"mpi\" can leave the comparison out");
 }
 
+std::string comm_trusted_network(const Facts& facts) {
+  return facts.options.comm.encrypt == EncryptChoice::kAuto
+             ? of_processes(facts)
+             : "only comm.encrypt = \"auto\" asks whether the network is trusted";
+}
+
 std::string scatter_algorithm(const Facts&) { return "training scatters nothing"; }
 
 std::string reduce_algorithm(const Facts& facts) {
@@ -399,6 +405,9 @@ constexpr SettingRule kRules[] = {
     {"comm.check", comm_check},
     {"comm.emulate", of_native},
     {"comm.emulated_nodes", of_native},
+    {"comm.verify", of_native},
+    {"comm.encrypt", of_processes},
+    {"comm.trusted_network", comm_trusted_network},
 };
 
 constexpr std::string_view kAlwaysRead[] = {

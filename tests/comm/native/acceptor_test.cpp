@@ -54,13 +54,13 @@ TEST(Acceptor, LetsARankInBesideManySilentStrangers) {
     Entry entry(token, local);
     std::vector<UniqueFd> strangers;
     for (int i = 0; i < 600; ++i) strangers.push_back(entry.connect());
-    const UniqueFd mine = connect_as(
+    const ProvenSocket mine = connect_as(
         kHello, [&] { return entry.connect(); }, token, deadline_in(20s));
     const Visitor visitor = entry.acceptor().await(kHello, deadline_in(20s));
     EXPECT_EQ(visitor.same_machine, local);
     // It is the same connection.
     std::byte word{42};
-    send_all(mine.get(), {&word, 1}, deadline_in(20s));
+    send_all(mine.socket.get(), {&word, 1}, deadline_in(20s));
     word = std::byte{0};
     receive_all(visitor.socket.get(), {&word, 1}, deadline_in(20s));
     EXPECT_EQ(word, std::byte{42});
@@ -78,7 +78,7 @@ TEST(Acceptor, LetsARankInWhileStrangersKeepComing) {
   });
   for (int from = 0; from < 20; ++from) {
     const Hello hello{.tag = 7, .from = from, .purpose = Purpose::kControl};
-    const UniqueFd mine = connect_as(
+    const ProvenSocket mine = connect_as(
         hello, [&] { return entry.connect(); }, token, deadline_in(60s));
     EXPECT_TRUE(entry.acceptor().await(hello, deadline_in(60s)).socket);
   }
@@ -89,7 +89,7 @@ TEST(Acceptor, ARankThatIsTurnedAwayTriesAgain) {
   const Token token = mint_token();
   Entry entry(token, false);
   int attempts = 0;
-  const UniqueFd mine = connect_as(
+  const ProvenSocket mine = connect_as(
       kHello,
       [&] {
         if (++attempts > 3) return entry.connect();
@@ -117,7 +117,7 @@ TEST(Acceptor, OutlivesALackOfDescriptors) {
   ::poll(nullptr, 0, 200);
   all.clear();
   bool first = true;
-  const UniqueFd mine = connect_as(
+  const ProvenSocket mine = connect_as(
       kHello,
       [&] {
         EXPECT_TRUE(std::exchange(first, false)) << "it was dropped";
@@ -148,10 +148,10 @@ TEST(Acceptor, OnlyControlConnectionsEndWhenThePeerReadsNothing) {
   Entry entry(token, false);
   for (const Purpose purpose : {Purpose::kControl, Purpose::kCollective, Purpose::kPointToPoint}) {
     const Hello hello{.tag = 7, .from = 1, .purpose = purpose};
-    const UniqueFd mine = connect_as(
+    const ProvenSocket mine = connect_as(
         hello, [&] { return entry.connect(); }, token, deadline_in(20s));
     const Visitor visitor = entry.acceptor().await(hello, deadline_in(20s));
-    for (const int end : {mine.get(), visitor.socket.get()}) {
+    for (const int end : {mine.socket.get(), visitor.socket.get()}) {
       EXPECT_EQ(user_timeout(end) > 0, purpose == Purpose::kControl);
       EXPECT_EQ(keepalive(end), 1);
     }

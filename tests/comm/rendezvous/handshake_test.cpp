@@ -25,8 +25,17 @@ struct Pair {
   UniqueFd client;
 };
 
+using Prove = void (*)(int, const Token&, std::string_view, Deadline);
+constexpr Prove to_client = [](int fd, const Token& token, std::string_view context,
+                               Deadline deadline) {
+  prove_to_client(fd, token, context, deadline);
+};
+constexpr Prove to_server = [](int fd, const Token& token, std::string_view context,
+                               Deadline deadline) {
+  prove_to_server(fd, token, context, deadline);
+};
+
 // The error of one side of a handshake; nothing when it succeeded. Closes `fd` after an error.
-template <class Prove>
 std::optional<Error> outcome(Prove prove, UniqueFd& fd, const Token& token,
                              std::string_view context) {
   try {
@@ -47,10 +56,10 @@ Outcomes shake(const Token& server_token, std::string_view server_context,
                const Token& client_token, std::string_view client_context) {
   Pair pair;
   auto server = std::async(std::launch::async, [&] {
-    return outcome(prove_to_client, pair.server, server_token, server_context);
+    return outcome(to_client, pair.server, server_token, server_context);
   });
   Outcomes outcomes;
-  outcomes.client = outcome(prove_to_server, pair.client, client_token, client_context);
+  outcomes.client = outcome(to_server, pair.client, client_token, client_context);
   outcomes.server = server.get();
   return outcomes;
 }
@@ -93,7 +102,7 @@ TEST(Handshake, ASilentPeerIsATimeout) {
 TEST(Handshake, APeerThatLeavesIsLost) {
   Pair pair;
   pair.server.reset();
-  const auto error = outcome(prove_to_server, pair.client, mint_token(), "job");
+  const auto error = outcome(to_server, pair.client, mint_token(), "job");
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::kPeerLost);
 }
@@ -102,7 +111,7 @@ TEST(Handshake, AnotherProtocolIsNamedAsSuch) {
   Pair pair;
   const std::string greeting(sizeof(Challenge), 'H');
   send_all(pair.server.get(), std::as_bytes(std::span(greeting)), deadline_in(5s));
-  const auto error = outcome(prove_to_server, pair.client, mint_token(), "job");
+  const auto error = outcome(to_server, pair.client, mint_token(), "job");
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::kUnauthorized);
   EXPECT_THAT(error->what(), HasSubstr("protocol"));
@@ -111,14 +120,15 @@ TEST(Handshake, AnotherProtocolIsNamedAsSuch) {
 TEST(Handshake, AnAnswerSentBackProvesNothingToItsMaker) {
   const Token token = mint_token();
   Pair pair;
-  auto client = std::async(std::launch::async,
-                           [&] { return outcome(prove_to_server, pair.client, token, "job"); });
+  auto client =
+      std::async(std::launch::async, [&] { return outcome(to_server, pair.client, token, "job"); });
   // A server without the token that returns the client's own proof.
   const ServerHandshake impostor(mint_token(), "job");
   send_all(pair.server.get(), impostor.challenge(), deadline_in(5s));
   Answer answer;
   receive_all(pair.server.get(), answer, deadline_in(5s));
-  send_all(pair.server.get(), std::span(answer).subspan<kNonceBytes>(), deadline_in(5s));
+  send_all(pair.server.get(), std::span(answer).subspan<kNonceBytes + kWishBytes>(),
+           deadline_in(5s));
   const auto error = client.get();
   ASSERT_TRUE(error);
   EXPECT_EQ(error->code(), ErrorCode::kUnauthorized);
@@ -127,8 +137,8 @@ TEST(Handshake, AnAnswerSentBackProvesNothingToItsMaker) {
 TEST(Handshake, AnAnswerOfAnotherConnectionProvesNothing) {
   const Token token = mint_token();
   Pair pair;
-  auto client = std::async(std::launch::async,
-                           [&] { return outcome(prove_to_server, pair.client, token, "job"); });
+  auto client =
+      std::async(std::launch::async, [&] { return outcome(to_server, pair.client, token, "job"); });
   const ServerHandshake first(token, "job");
   send_all(pair.server.get(), first.challenge(), deadline_in(5s));
   Answer answer;

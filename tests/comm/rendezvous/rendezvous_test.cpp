@@ -198,9 +198,9 @@ TEST_F(RendezvousTest, NonsenseAfterAProofEndsOnlyItsOwnConnection) {
   for (const std::string& nonsense :
        {std::string("\xff\xff\xff\xff", 4), std::string("\0\0\0\0", 4),
         std::string("\1\0\0\0\x63", 5), std::string("\2\0\0\0\1\1", 6)}) {
-    const auto client = rendezvous::connect_to_server(server.address(), token_, deadline_in(5s));
-    send_all(client.fd.get(), std::as_bytes(std::span(nonsense)), deadline_in(5s));
-    EXPECT_TRUE(is_closed(client.fd.get()));
+    auto client = rendezvous::connect_to_server(server.address(), token_, deadline_in(5s));
+    client.stream.send(std::as_bytes(std::span(nonsense)), deadline_in(5s));
+    EXPECT_TRUE(is_closed(client.stream.fd()));
   }
   EXPECT_EQ(come(server, 0, 1).get().size(), 1u);
 }

@@ -17,18 +17,18 @@ Server::Server(const ServerOptions& options, const JobMap& map, int number,
   for (int worker = 0; worker < map.workers; ++worker) {
     add(std::move(sockets.data[static_cast<std::size_t>(worker)]), Role::kData, worker, data_);
     if (number != 0) continue;
-    add(SlicePipe(std::move(sockets.control[static_cast<std::size_t>(worker)])), Role::kControl,
-        worker, control_);
+    add(std::move(sockets.control[static_cast<std::size_t>(worker)]), Role::kControl, worker,
+        control_);
   }
   if (number != 0) {
-    add(SlicePipe(std::move(sockets.servers.front())), Role::kServer, 0, servers_);
+    add(std::move(*sockets.servers.front()), Role::kServer, 0, servers_);
     return;
   }
   coordinator_ = std::make_unique<Coordinator>(options, map.workers, *this);
   servers_.push_back(-1);
   for (int server = 1; server < map.servers; ++server) {
-    add(SlicePipe(std::move(sockets.servers[static_cast<std::size_t>(server)])), Role::kServer,
-        server, servers_);
+    add(std::move(*sockets.servers[static_cast<std::size_t>(server)]), Role::kServer, server,
+        servers_);
   }
 }
 

@@ -47,7 +47,7 @@ std::string JobMap::server_text(int server) const {
 
 Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOptions& comm,
                  const std::string& host)
-    : timeout_(comm.timeout) {
+    : timeout_(comm.timeout), policy_(comm.encryption()) {
   map_.rank = world.rank();
   map_.ranks = world.size();
   map_.workers = worker_count(options, world.size());
@@ -62,7 +62,7 @@ Meeting::Meeting(const ServerOptions& options, Communicator& world, const CommOp
   if (server_) {
     Listener listener = listen_tcp({host, 0});
     address = format_host_port(listener.address);
-    acceptor_ = std::make_unique<Acceptor>(map_.token, 2 * map_.ranks);
+    acceptor_ = std::make_unique<Acceptor>(map_.token, 2 * map_.ranks, policy_);
     acceptor_->open(std::move(listener.fd), false);
     if (comm.transport != TransportChoice::kTcp) {
       local_name = random_unix_name();
@@ -111,14 +111,20 @@ auto Meeting::reached(int server, Connect connect) const {
   }
 }
 
-UniqueFd Meeting::reach(int server, Purpose purpose) const {
+SlicePipe Meeting::pipe_to(int rank, UniqueFd socket, const Protection& protection) const {
+  return SlicePipe(std::move(socket), protection,
+                   fmt::format("rank {} and rank {}", rank, map_.rank), {rank, map_.rank});
+}
+
+SlicePipe Meeting::reach(int server, Purpose purpose) const {
   const HostPort& address = map_.addresses[static_cast<std::size_t>(server)];
   const Deadline deadline = deadline_in(timeout_);
-  return reached(server, [&] {
+  ProvenSocket proven = reached(server, [&] {
     return connect_as(
         {kServerTag, map_.rank, purpose}, [&] { return connect_tcp(address, deadline); },
-        map_.token, deadline);
+        map_.token, deadline, policy_);
   });
+  return pipe_to(map_.rank_of_server(server), std::move(proven.socket), proven.protection);
 }
 
 SlicePipe Meeting::reach_data(int server) const {
@@ -135,18 +141,21 @@ SlicePipe Meeting::reach_data(int server) const {
     if (!local_name.empty()) {
       return reached(server, [&] {
         return SlicePipe::make_rings(
-            connect_as({kServerTag, map_.rank, kData}, connect, map_.token, deadline), deadline);
+            connect_as({kServerTag, map_.rank, kData}, connect, map_.token, deadline).socket,
+            deadline);
       });
     }
   } catch (const Error& error) {
     if (listens_here || error.code() != ErrorCode::kPeerLost) throw;  // else on another node
   }
-  return SlicePipe(reach(server, kData));
+  return reach(server, kData);
 }
 
 SlicePipe Meeting::await_data(int worker, Deadline deadline) {
   Visitor visitor = acceptor_->await({kServerTag, worker, Purpose::kPointToPoint}, deadline);
-  if (!visitor.same_machine) return SlicePipe(std::move(visitor.socket));
+  if (!visitor.same_machine) {
+    return pipe_to(worker, std::move(visitor.socket), visitor.protection);
+  }
   try {
     return SlicePipe::take_rings(std::move(visitor.socket), deadline);
   } catch (const Error& error) {
@@ -168,16 +177,19 @@ ServerConnections Meeting::connect_server() {
   ServerConnections sockets;
   const Deadline deadline = deadline_in(timeout_);
   const auto await = [&](int rank, Purpose purpose) {
-    return acceptor_->await({kServerTag, rank, purpose}, deadline);
+    Visitor visitor = acceptor_->await({kServerTag, rank, purpose}, deadline);
+    return pipe_to(rank, std::move(visitor.socket), visitor.protection);
   };
   if (*server_ != 0) sockets.servers.push_back(reach(0, Purpose::kCollective));
   for (int worker = 0; worker < map_.workers; ++worker) {
     sockets.data.push_back(await_data(worker, deadline));
-    if (*server_ == 0) sockets.control.push_back(await(worker, Purpose::kControl).socket);
+    if (*server_ == 0) sockets.control.push_back(await(worker, Purpose::kControl));
   }
   for (int server = 0; *server_ == 0 && server < map_.servers; ++server) {
-    sockets.servers.push_back(
-        server == 0 ? UniqueFd() : await(map_.rank_of_server(server), Purpose::kCollective).socket);
+    sockets.servers.emplace_back();
+    if (server > 0) {
+      sockets.servers.back() = await(map_.rank_of_server(server), Purpose::kCollective);
+    }
   }
   acceptor_.reset();
   return sockets;

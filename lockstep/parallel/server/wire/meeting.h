@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "lockstep/base/file/fd.h"
 #include "lockstep/base/net/host_port.h"
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/native/acceptor.h"
@@ -39,13 +38,13 @@ struct JobMap {
 
 // The connections of a worker; those of a server.
 struct WorkerConnections {
-  std::vector<SlicePipe> data;  // by server
-  UniqueFd control;             // to server 0
+  std::vector<SlicePipe> data;       // by server
+  std::optional<SlicePipe> control;  // to server 0
 };
 struct ServerConnections {
-  std::vector<SlicePipe> data;    // by worker
-  std::vector<UniqueFd> control;  // by worker; of server 0 only
-  std::vector<UniqueFd>
+  std::vector<SlicePipe> data;     // by worker
+  std::vector<SlicePipe> control;  // by worker; of server 0 only
+  std::vector<std::optional<SlicePipe>>
       servers;  // on server 0: by server, none for itself; else the one to server 0
 };
 
@@ -66,7 +65,9 @@ class Meeting {
   ServerConnections connect_server();
 
  private:
-  UniqueFd reach(int server, Purpose purpose) const;
+  SlicePipe reach(int server, Purpose purpose) const;
+  // Over a connection with a rank.
+  SlicePipe pipe_to(int rank, UniqueFd socket, const Protection& protection) const;
   SlicePipe reach_data(int server) const;
   SlicePipe await_data(int worker, Deadline deadline);
   template <class Connect>
@@ -75,6 +76,7 @@ class Meeting {
   JobMap map_;
   std::optional<int> server_;
   std::chrono::nanoseconds timeout_;
+  EncryptionPolicy policy_;
   std::unique_ptr<Acceptor> acceptor_;
 };
 

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -42,10 +43,16 @@ struct SlicePipe::Rings {
   Ring ring[2];  // of who made them, of who took them
 };
 
-SlicePipe::SlicePipe(UniqueFd socket) : socket_(std::move(socket)) { set_nodelay(socket_.get()); }
+SlicePipe::SlicePipe(UniqueFd socket, const Protection& protection, std::string between,
+                     std::vector<int> ranks)
+    : stream_(std::move(socket), protection),
+      between_(std::move(between)),
+      ranks_(std::move(ranks)) {
+  set_nodelay(fd());
+}
 
 SlicePipe::SlicePipe(UniqueFd socket, SharedMemory memory, int side)
-    : socket_(std::move(socket)),
+    : stream_(std::move(socket)),
       memory_(std::move(memory)),
       out_(&reinterpret_cast<Rings*>(memory_.get())->ring[side]),
       in_(&reinterpret_cast<Rings*>(memory_.get())->ring[1 - side]) {}
@@ -75,15 +82,13 @@ void SlicePipe::end_writing() {
 
 std::optional<std::size_t> SlicePipe::write(std::span<const iovec> parts) {
   if (memory_ != nullptr) return write_ring(parts);
-  msghdr message{};
-  message.msg_iov = const_cast<iovec*>(parts.data());
-  message.msg_iovlen = parts.size();
-  while (true) {
-    const ssize_t done = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (done >= 0) return static_cast<std::size_t>(done);
-    if (errno == EAGAIN) return 0;
-    if (errno != EINTR) return std::nullopt;
+  constexpr std::size_t kMostParts = 4;
+  std::array<std::span<const std::byte>, kMostParts> spans;
+  std::size_t used = 0;
+  for (const iovec& part : parts.first(std::min(parts.size(), kMostParts))) {
+    spans[used++] = {static_cast<const std::byte*>(part.iov_base), part.iov_len};
   }
+  return stream_.write(std::span(spans).first(used));
 }
 
 std::optional<std::size_t> SlicePipe::write_ring(std::span<const iovec> parts) {
@@ -110,11 +115,18 @@ std::optional<std::size_t> SlicePipe::write_ring(std::span<const iovec> parts) {
 
 std::optional<std::size_t> SlicePipe::read(std::span<std::byte> into) {
   if (memory_ != nullptr) return read_ring(into);
-  while (true) {
-    const ssize_t got = ::recv(fd(), into.data(), into.size(), MSG_DONTWAIT);
-    if (got > 0) return static_cast<std::size_t>(got);
-    if (got < 0 && errno == EAGAIN) return 0;
-    if (got == 0 || errno != EINTR) return std::nullopt;
+  try {
+    const auto got = stream_.read(into);
+    may_have_more_ = got.value_or(0) > 0;
+    return got;
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kCorrupted) throw;
+    throw Error(
+        ErrorCode::kCorrupted,
+        fmt::format("the data between {} is corrupted: {}; the network or the memory of one "
+                    "of the machines is faulty",
+                    between_, error.what()),
+        ranks_);
   }
 }
 
@@ -139,7 +151,7 @@ std::optional<std::size_t> SlicePipe::read_ring(std::span<std::byte> into) {
 }
 
 bool SlicePipe::may_sleep(bool to_read, bool to_write) {
-  if (memory_ == nullptr) return true;
+  if (memory_ == nullptr) return !(to_read && may_have_more_);
   if (to_read) in_->reader_sleeps.store(true, std::memory_order_seq_cst);
   if (to_write) out_->writer_sleeps.store(true, std::memory_order_seq_cst);
   return !(to_read && in_->filled() > 0) &&
@@ -147,7 +159,7 @@ bool SlicePipe::may_sleep(bool to_read, bool to_write) {
 }
 
 SlicePipe::Woken SlicePipe::wake_up(bool readable) {
-  if (memory_ == nullptr) return {readable, false};
+  if (memory_ == nullptr) return {readable || may_have_more_, false};
   in_->reader_sleeps.store(false, std::memory_order_relaxed);
   out_->writer_sleeps.store(false, std::memory_order_relaxed);
   if (readable) hear();

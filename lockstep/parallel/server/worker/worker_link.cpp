@@ -21,7 +21,7 @@ WorkerLink::WorkerLink(const ServerOptions& options, const JobMap& map, WorkerCo
       loop_(*this, link),
       queue_(map.servers, static_cast<std::size_t>(options.credit_mb * kBytesPerMegabyte)) {
   for (SlicePipe& pipe : sockets.data) loop_.add(std::move(pipe));
-  control_ = loop_.add(SlicePipe(std::move(sockets.control)));
+  control_ = loop_.add(std::move(*sockets.control));
   small_.resize(static_cast<std::size_t>(control_) + 1);
   to_collect_.resize(static_cast<std::size_t>(map.servers));
   thread_ = std::thread([this] { run(); });
