@@ -14,11 +14,11 @@ std::unique_ptr<Communicator> communication_group(Communicator& world,
 
 std::size_t communication_group_bytes(const nn::MemoryPlan& plan) {
   if (plan.device == Device{}) return 0;
-  // Not in symmetric memory are states that are broadcast at the start, gradients of a block that
-  // are reduced to shards, and a whole block of parameters that its owner sends.
+  // Not in symmetric memory are states that are broadcast at the start, and a block of parameters
+  // that is gathered and that its owner sends.
   const nn::Sharding& sharding = plan.sharding;
   const bool by_layer = sharding.partition == nn::Partition::kLayer;
-  const bool is_staged = !sharding.any() || sharding.gradients || (sharding.parameters && by_layer);
+  const bool is_staged = !sharding.any() || (sharding.parameters && by_layer);
   const std::size_t symmetric = plan.symmetric_layout.bytes;
   return device_communicator_bytes(is_staged) + symmetric_device_bytes(symmetric) - symmetric;
 }
