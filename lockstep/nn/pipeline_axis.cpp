@@ -16,12 +16,12 @@ void PipelineAxis::timed(Body&& body) {
 
 Work PipelineAxis::send(const Tensor& tensor, int stage) {
   cost_.bytes_sent += tensor.bytes();
-  return group_.start(
+  return data_.start(
       lockstep::send(ConstData(tensor.data(), tensor.elements(), tensor.dtype()), stage));
 }
 
 Work PipelineAxis::receive(const Tensor& tensor, int stage) {
-  return group_.start(
+  return data_.start(
       lockstep::receive(Data(tensor.data(), tensor.elements(), tensor.dtype()), stage));
 }
 
@@ -59,7 +59,7 @@ bool PipelineAxis::any(bool mine) {
 void PipelineAxis::sum(const Tensor& tensor, const std::vector<int>& holders) {
   const bool holds = std::ranges::find(holders, stage()) != holders.end();
   if (!holders_.contains(holders)) {
-    holders_.emplace(holders, group_.split(holds ? 0 : -1, stage()));
+    holders_.emplace(holders, data_.split(holds ? 0 : -1, stage()));
   }
   Communicator* const group = holders_.find(holders)->second.get();
   if (!holds) return;

@@ -21,13 +21,15 @@ namespace lockstep::nn {
 
 class PipelineAxis {
  public:
-  // `group` has one rank for each stage, in order, and must outlive it.
-  explicit PipelineAxis(Communicator& group) : group_(group) {}
+  // `group` has one rank for each stage, in order; `data` has the same ranks and is of the device
+  // that tensors lie on. Both must outlive it.
+  PipelineAxis(Communicator& group, Communicator& data) : group_(group), data_(data) {}
+  explicit PipelineAxis(Communicator& group) : PipelineAxis(group, group) {}
 
   int stage() const { return group_.rank(); }
   int stages() const { return group_.size(); }
 
-  // Tensors are on the CPU and live until the message has arrived.
+  // Tensors live until the message has arrived.
   Work send(const Tensor& tensor, int stage);
   Work receive(const Tensor& tensor, int stage);
   void wait(const Work& work);
@@ -51,6 +53,7 @@ class PipelineAxis {
   void timed(Body&& body);
 
   Communicator& group_;
+  Communicator& data_;
   std::map<std::vector<int>, std::unique_ptr<Communicator>> holders_;  // null on other stages
   AxisCost cost_;
 };

@@ -1,5 +1,6 @@
 #include "lockstep/parallel/footprint.h"
 
+#include "lockstep/comm/device_communicator.h"
 #include "lockstep/parallel/communication/communication_group.h"
 #include "lockstep/parallel/ddp/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
@@ -19,6 +20,11 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
         {.name = "tree",
          .group = kCommunicationGroup,
          .bytes = TreeSum::bytes(plan.flat.elements(), position.most_micro_batches)});
+  }
+  if (plan.stages > 1 && plan.device != Device{}) {
+    plan.outside.push_back({.name = "pipeline",
+                            .group = kCommunicationGroup,
+                            .bytes = device_communicator_bytes(false)});
   }
   if (position.workers > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "communicator",

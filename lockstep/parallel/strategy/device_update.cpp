@@ -54,7 +54,7 @@ std::size_t squares_bytes(const nn::FlatParameters& flat) {
 }  // namespace
 
 bool DeviceUpdate::serves(const nn::MemoryPlan& plan) {
-  return plan.device != Device{} && !plan.sharding.any() && !plan.tiers.any();
+  return plan.device != Device{} && !plan.sharding.any() && !plan.tiers.any() && plan.stages == 1;
 }
 
 std::size_t DeviceUpdate::bytes(const nn::MemoryPlan& plan) {

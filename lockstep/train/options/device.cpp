@@ -14,9 +14,6 @@ std::string unserved_by_gpu(const TrainOptions& options) {
   if (options.parallel.tensor > 1) {
     return fmt::format("parallel.tensor = {}; use one rank", options.parallel.tensor);
   }
-  if (options.parallel.pipeline > 1) {
-    return fmt::format("parallel.pipeline = {}; use one rank", options.parallel.pipeline);
-  }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
   }

@@ -8,6 +8,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/pipeline_axis.h"
 #include "lockstep/nn/tensor_axis.h"
+#include "lockstep/parallel/communication/communication_group.h"
 #include "lockstep/parallel/strategy/options.h"
 #include "lockstep/plan/mesh/mesh.h"
 
@@ -24,7 +25,13 @@ class MeshGroups {
       return world->split(mesh.color(axis, world->rank()), mesh.key(axis, world->rank()));
     };
     if (options.tensor > 1) tensor_axis_.emplace(*(tensor_ = group(plan::Axis::kTensor)));
-    if (options.pipeline > 1) pipeline_axis_.emplace(*(pipeline_ = group(plan::Axis::kPipeline)));
+    if (options.pipeline > 1) {
+      pipeline_ = group(plan::Axis::kPipeline);
+      if (options.device != Device{}) {
+        on_device_ = parallel::communication_group(*pipeline_, options);
+      }
+      pipeline_axis_.emplace(*pipeline_, on_device_ ? *on_device_ : *pipeline_);
+    }
     data_ = group(plan::Axis::kData);
     workers_ = data_->size() > 1 ? data_.get() : nullptr;
   }
@@ -38,6 +45,7 @@ class MeshGroups {
  private:
   std::unique_ptr<Communicator> tensor_;
   std::unique_ptr<Communicator> pipeline_;
+  std::unique_ptr<Communicator> on_device_;  // the same ranks, over the memory of GPUs
   std::unique_ptr<Communicator> data_;
   std::optional<nn::TensorAxis> tensor_axis_;
   std::optional<nn::PipelineAxis> pipeline_axis_;

@@ -442,7 +442,7 @@ RunOutcome run_training(const RunSettings& settings,
   }
   const std::unique_ptr<Ops> ops = make_ops(planned.options.train);
   const ResolvedRun resolved = resolve(planned, opened->dataset, *ops, group);
-  MeshGroups mesh(spread, world);
+  MeshGroups mesh(resolved.options().train.parallel, world);
   Run run({.resolved = resolved,
            .opened = *opened,
            .ops = *ops,

@@ -23,27 +23,34 @@ void MicroBatches::begin_step(std::size_t micro_batches) {
 
 void MicroBatches::forward(const StageRun::Computation& computation, const nn::Batch& batch,
                            const nn::MicroBatch& micro_batch) {
-  if (replica_.ops().device() != Device{}) return;  // a graph with its backward
+  if (is_one_graph()) return;
   const auto chunk = static_cast<std::size_t>(computation.action.chunk);
-  replica_.forward(chunk, computation.use, batch, micro_batch);
+  replica_.forward(chunk, computation.use, replica_.upload(batch), micro_batch);
 }
 
 void MicroBatches::backward(const StageRun::Computation& computation, const nn::Batch& batch,
                             const nn::MicroBatch& micro_batch, bool may_capture) {
-  Ops& ops = replica_.ops();
-  if (ops.device() == Device{}) {
-    const auto chunk = static_cast<std::size_t>(computation.action.chunk);
-    const Tensor losses = replica_.backward(chunk, computation.use, batch, micro_batch);
-    if (!ops::is_given(losses)) return;
-    ops.synchronize();
-    sums_.at(static_cast<std::size_t>(computation.action.micro_batch)) = nn::sum_of(losses);
-    return;
+  if (is_one_graph()) {
+    queue(replica_.upload(batch), micro_batch, may_capture);
+    return take(replica_.losses());
   }
-  queue(replica_.upload(batch), micro_batch, may_capture);
-  const std::size_t bytes = replica_.losses().bytes();
-  if (returned_.size() <= queued_) returned_.emplace_back(bytes);
-  const Tensor to = returned_[queued_].tensor(DType::kF32, replica_.losses().shape());
-  ops.in_order([&] { copy(to, replica_.losses()); });
+  const auto chunk = static_cast<std::size_t>(computation.action.chunk);
+  const Tensor losses =
+      replica_.backward(chunk, computation.use, replica_.upload(batch), micro_batch);
+  if (!ops::is_given(losses)) return;
+  if (replica_.ops().device() != Device{}) return take(losses);
+  replica_.ops().synchronize();
+  sums_.at(static_cast<std::size_t>(computation.action.micro_batch)) = nn::sum_of(losses);
+}
+
+bool MicroBatches::is_one_graph() const {
+  return replica_.ops().device() != Device{} && replica_.model().stages() == 1;
+}
+
+void MicroBatches::take(const Tensor& losses) {
+  if (returned_.size() <= queued_) returned_.emplace_back(losses.bytes());
+  const Tensor to = returned_[queued_].tensor(DType::kF32, losses.shape());
+  replica_.ops().in_order([&] { copy(to, losses); });
   ++queued_;
 }
 
@@ -85,7 +92,7 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
 std::vector<double> MicroBatches::losses() {
   if (replica_.ops().device() == Device{}) return sums_;
   replica_.ops().synchronize();
-  for (std::size_t i = 0; i < queued_; ++i) {
+  for (std::size_t i = 0; i < queued_; ++i) {  // backwards come in the order of micro-batches
     const Tensor losses = returned_[i].tensor(DType::kF32, replica_.losses().shape());
     sums_[i] = sum_in_order(losses.as<const float>());
   }

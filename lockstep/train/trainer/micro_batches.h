@@ -39,11 +39,14 @@ class MicroBatches {
     std::unique_ptr<CapturedStep> step;
   };
 
+  // Whether forward and backward are queued together, on a GPU that has all stages.
+  bool is_one_graph() const;
+  void take(const Tensor& losses);
   void queue(const nn::Batch& batch, const nn::MicroBatch& micro_batch, bool may_capture);
 
   nn::Replica& replica_;
   bool draws_;
-  std::size_t queued_ = 0;              // micro-batches, on a GPU
+  std::size_t queued_ = 0;              // losses on their way from a GPU
   std::vector<double> sums_;            // of each micro-batch
   std::vector<PinnedBuffer> returned_;  // from a GPU, one for each micro-batch of a step
   PinnedBuffer numbers_;
