@@ -8,6 +8,9 @@ constexpr int kCapturedRun = 2;
 // Graphs take memory on the GPU; with more positions than this they would take too much.
 constexpr std::size_t kMostCaptured = 16;
 
+// Of a micro-batch: its step and its loss factor.
+constexpr std::int64_t kNumbers = 2;
+
 double sum_in_order(std::span<const float> losses) {
   double sum = 0;
   for (const float loss : losses) sum += static_cast<double>(loss);
@@ -15,6 +18,11 @@ double sum_in_order(std::span<const float> losses) {
 }
 
 }  // namespace
+
+MicroBatches::MicroBatches(nn::Replica& replica, bool draws, std::int64_t most)
+    : replica_(replica), draws_(draws) {
+  if (replica.ops().device() != Device{}) make_pinned(static_cast<std::size_t>(most));
+}
 
 void MicroBatches::begin_step(std::size_t micro_batches) {
   sums_.assign(micro_batches, 0);
@@ -47,8 +55,16 @@ bool MicroBatches::is_one_graph() const {
   return replica_.ops().device() != Device{} && replica_.model().stages() == 1;
 }
 
+// One for each micro-batch of a step, since the copies of the last may still be under way. They are
+// not freed before the end: that waits for all work of the GPU, which may wait for this rank.
+void MicroBatches::make_pinned(std::size_t micro_batches) {
+  while (numbers_.size() < micro_batches) numbers_.emplace_back(kNumbers * sizeof(double));
+  const std::size_t bytes = replica_.losses().bytes();
+  while (returned_.size() < micro_batches) returned_.emplace_back(bytes);
+}
+
 void MicroBatches::take(const Tensor& losses) {
-  if (returned_.size() <= queued_) returned_.emplace_back(losses.bytes());
+  make_pinned(queued_ + 1);
   const Tensor to = returned_[queued_].tensor(DType::kF32, losses.shape());
   replica_.ops().in_order([&] { copy(to, losses); });
   ++queued_;
@@ -58,14 +74,8 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
                          bool may_capture) {
   Ops& ops = replica_.ops();
   const Tensor there = replica_.step_numbers();
-  // A buffer for each micro-batch of a step: the copy of the last may still be under way.
-  constexpr std::size_t kNumbers = 2;
-  const std::size_t needed = (queued_ + 1) * kNumbers * sizeof(double);
-  if (numbers_.bytes() < needed) {
-    ops.synchronize();
-    numbers_ = PinnedBuffer(2 * needed);
-  }
-  const Tensor here = numbers_.tensor(DType::kF64, {kNumbers}, queued_ * kNumbers * sizeof(double));
+  make_pinned(queued_ + 1);
+  const Tensor here = numbers_[queued_].tensor(DType::kF64, {kNumbers});
   here.as<double>()[0] = micro_batch.step;
   here.as<double>()[1] = micro_batch.loss_factor;
   ops.in_order([&] { copy(there, here); });

@@ -20,8 +20,8 @@ namespace lockstep::train {
 class MicroBatches {
  public:
   // The replica must outlive it. `draws`: the model draws random numbers, so a captured micro-batch
-  // is valid only for its position in a step.
-  MicroBatches(nn::Replica& replica, bool draws) : replica_(replica), draws_(draws) {}
+  // is valid only for its position in a step. `most`: micro-batches of a step.
+  MicroBatches(nn::Replica& replica, bool draws, std::int64_t most);
 
   void begin_step(std::size_t micro_batches);
   // One forward or backward of a step schedule (train/trainer/stage_run.h). `may_capture`: no
@@ -42,14 +42,15 @@ class MicroBatches {
   // Whether forward and backward are queued together, on a GPU that has all stages.
   bool is_one_graph() const;
   void take(const Tensor& losses);
+  void make_pinned(std::size_t micro_batches);
   void queue(const nn::Batch& batch, const nn::MicroBatch& micro_batch, bool may_capture);
 
   nn::Replica& replica_;
   bool draws_;
-  std::size_t queued_ = 0;              // losses on their way from a GPU
-  std::vector<double> sums_;            // of each micro-batch
-  std::vector<PinnedBuffer> returned_;  // from a GPU, one for each micro-batch of a step
-  PinnedBuffer numbers_;
+  std::size_t queued_ = 0;                      // losses on their way from a GPU
+  std::vector<double> sums_;                    // of each micro-batch
+  std::vector<PinnedBuffer> returned_;          // from a GPU, one for each micro-batch of a step
+  std::vector<PinnedBuffer> numbers_;           // likewise, to a GPU
   std::map<std::uint64_t, Captured> captured_;  // by the first sequence
 };
 
