@@ -33,7 +33,18 @@ void MicroBatches::backward(const StageRun::Computation& computation, const nn::
   Ops& ops = replica_.ops();
   if (ops.device() == Device{}) {
     const auto chunk = static_cast<std::size_t>(computation.action.chunk);
-    const Tensor losses = replica_.backward(chunk, computation.use, batch, micro_batch);
+    const plan::BufferCounts& use = computation.use;
+    Tensor losses;
+    switch (computation.action.kind) {
+      case plan::ActionKind::kBackwardWeight:
+        replica_.backward_weight(chunk, use);
+        break;
+      case plan::ActionKind::kBackwardInput:
+        losses = replica_.backward_input(chunk, use, batch, micro_batch);
+        break;
+      default:
+        losses = replica_.backward(chunk, use, batch, micro_batch);
+    }
     if (!ops::is_given(losses)) return;
     ops.synchronize();
     sums_.at(static_cast<std::size_t>(computation.action.micro_batch)) = nn::sum_of(losses);

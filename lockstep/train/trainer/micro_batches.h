@@ -24,8 +24,8 @@ class MicroBatches {
   MicroBatches(nn::Replica& replica, bool draws) : replica_(replica), draws_(draws) {}
 
   void begin_step(std::size_t micro_batches);
-  // One forward or backward of a step schedule (train/trainer/stage_run.h). `may_capture`: no
-  // listener needs the block events.
+  // One forward, backward or part of one of a step schedule (train/trainer/stage_run.h).
+  // `may_capture`: no listener needs the block events.
   void forward(const StageRun::Computation& computation, const nn::Batch& batch,
                const nn::MicroBatch& micro_batch);
   void backward(const StageRun::Computation& computation, const nn::Batch& batch,
