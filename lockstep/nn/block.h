@@ -34,6 +34,7 @@
 #include "lockstep/nn/batch.h"
 #include "lockstep/nn/tensor_axis.h"
 #include "lockstep/nn/tensor_shard.h"
+#include "lockstep/nn/weight_gradients.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/plan/arithmetic.h"
 #include "lockstep/tensor/tensor.h"
@@ -86,7 +87,9 @@ struct BlockSpec {
   std::vector<TensorSpec> tensors;
   // The tensors that it quantizes, each with a scaling of its own (ops::kScaling).
   std::vector<Float8> scaled = {};
-  std::size_t scratch = 0;   // the most that one of its operations needs (Ops::scratch)
+  std::size_t scratch = 0;  // the most that one of its operations needs (Ops::scratch)
+  // Bytes for Pass::weight_gradients.
+  std::size_t weight_inputs = 0;
   double forward_flops = 0;  // of matrix products; without what recomputation adds
   double backward_flops = 0;
   double recompute_flops = 0;  // of restore(), or of forward() run again, as the setup has it
@@ -159,7 +162,10 @@ struct Pass {
   Tensor losses;  // f32 [tokens]: written by the last block
   Tensor logits;  // optional: the last block writes them too, [tokens, classes] of the compute type
   FinishedListener* listener = nullptr;  // in backward
-  TensorAxis* tensor = nullptr;          // of blocks that are made for a tensor group
+  // In backward, if gradients of weights are computed later: a block may leave those of its linear
+  // layers to it. nullptr: backward computes all of them.
+  WeightGradients* weight_gradients = nullptr;
+  TensorAxis* tensor = nullptr;  // of blocks that are made for a tensor group
 
   // Backward has finished with a parameter, by its index in the spec: later operations neither add
   // to its gradient nor read its value. So it can be reduced and updated during the rest of

@@ -25,6 +25,10 @@ class BlockListener {
   // more to these elements of the flat buffer, but may still read their values. The range starts at
   // a parameter, which may be tied to another block's, and grows from call to call.
   virtual void accumulated(std::size_t /*block*/, const FlatRange& /*range*/) {}
+  // Where gradients of weights are computed later (Pass::weight_gradients): the rest of backward is
+  // done. They follow, and then after_backward().
+  virtual void after_backward_input(std::size_t /*block*/) {}
+  virtual void before_backward_weight(std::size_t /*block*/) {}
   // Backward has finished with this block's whole range.
   virtual void after_backward(std::size_t /*block*/) {}
 };

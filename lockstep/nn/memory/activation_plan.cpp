@@ -26,7 +26,10 @@ class ActivationPlanner : PlanRequests {
   // Adds requests in the order in which reports list their classes.
   void run() {
     add_tensors("activations", {Life::kKept, Life::kRestored});
-    for (std::size_t chunk = 0; chunk < model_.chunks().size(); ++chunk) add_hand_over(chunk);
+    for (std::size_t chunk = 0; chunk < model_.chunks().size(); ++chunk) {
+      add_hand_over(chunk);
+      add_weight_inputs(chunk);
+    }
     add_file("what blocks keep", "activations", plan_.activation_file);
     add_tensors(kWorkspace, {Life::kForward, Life::kBackward});
     add_scratch();
@@ -177,6 +180,19 @@ class ActivationPlanner : PlanRequests {
       for (std::size_t i = 0; i < count(plan_.pools[index].outputs); ++i) {
         plan_.chunks[index].outputs.push_back(
             {.x = add_lasting(last.name() + ".output", kHandOver, output_bytes(last), i)});
+      }
+    }
+  }
+
+  // The block that makes losses computes all its gradients at once: dlogits are large.
+  void add_weight_inputs(std::size_t index) {
+    const Chunk& chunk = model_.chunks()[index];
+    for (std::size_t i = 0; i < count(plan_.pools[index].weight_inputs); ++i) {
+      std::vector<std::size_t>& blocks = plan_.chunks[index].weight_inputs.emplace_back();
+      for (std::size_t block = chunk.first; block < chunk.end; ++block) {
+        const bool last = chunk.makes_losses && block + 1 == chunk.end;
+        blocks.push_back(add_lasting(model_.block(block).name() + ".weight inputs", "weight inputs",
+                                     last ? 0 : plan_.specs[block].weight_inputs, i));
       }
     }
   }

@@ -24,6 +24,7 @@
 //                      the gradient of that           backward of the last block .. of its maker
 //                      losses                         forward of the last block .. 2L
 //                      messages of a stage            always
+//   weight inputs      copies for gradients of weights that are computed later        always
 //   workspace          within one step: kForward and kBackward tensors, scratch of operations
 //
 // A stage of a pipeline has several micro-batches between forward and backward. What lives from one
@@ -107,6 +108,8 @@ struct ChunkRequests {
   std::vector<FlowRequests> gradients;
   std::vector<FlowRequests> outputs;          // an input's or a slot's memory is sent from there
   std::vector<FlowRequests> input_gradients;  // the memory's is sent from `gradients`
+  // For Pass::weight_gradients: of each buffer, for every block of the chunk.
+  std::vector<std::vector<std::size_t>> weight_inputs;
 };
 
 // A request of a tier, of its symmetric or its private memory.

@@ -204,6 +204,14 @@ class StatePlanner : PlanRequests {
   }
 
   // Gradients that are reduced after every micro-batch cannot hold those of two at once.
+  void check_whole_backwards() const {
+    const bool splits = std::ranges::any_of(
+        plan_.pools, [](const plan::BufferCounts& pool) { return pool.weight_inputs > 0; });
+    if (!plan_.sharding.gradients || !splits) return;
+    fail(ErrorCode::kUnsupported,
+         "a parallel.pipeline_schedule that splits backward is not supported with sharded "
+         "gradients. Take parallel.zero = 1, parallel.no_sync = true, or another schedule");
+  }
   void check_one_chunk(std::size_t unit) const {
     std::set<const Chunk*> readers;
     for (std::size_t block = 0; block < model_.size(); ++block) {
@@ -222,6 +230,7 @@ class StatePlanner : PlanRequests {
   // From the first backward that adds to them (for a tied table that of the last block) to the end
   // of the backward that follows their block's own. Reducing them may take that long.
   void add_in_flight() {
+    check_whole_backwards();
     plan_.gradients_in_flight.resize(model_.size());
     std::vector<std::size_t> first_writers(model_.size());
     for (std::size_t block = 0; block < model_.size(); ++block) {

@@ -61,6 +61,8 @@ void Declaration::linear(std::int64_t rows, std::int64_t in, std::int64_t out, b
   const LinearShape shape = {
       .rows = rows, .in = in, .out = out, .dtype = setup_.dtype, .gradient = setup_.gradient};
   spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
+  spec_.weight_inputs +=
+      static_cast<std::size_t>(times) * WeightGradients::bytes(rows, in, out, setup_.dtype);
   const double products =
       static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
   product(2.0 * products * static_cast<double>(times), again);

@@ -220,15 +220,23 @@ void LinearPart::backward_fp8(const Pass& pass, const Backward& arguments) const
                                  .y = arguments.dx});
 }
 
+// Now, or when the schedule of a pipeline has time for it.
+void LinearPart::run_weight_gradient(const Pass& pass, const Tensor& dy, const Tensor& x) const {
+  const ops::LinearBackwardWeight call{
+      .dy = dy, .x = x, .dweight = gradient(pass, kWeight), .dbias = gradient(pass, kBias)};
+  if (pass.weight_gradients != nullptr) {
+    pass.weight_gradients->add(pass.ops, call);
+  } else {
+    pass.ops.run(call);
+  }
+}
+
 void LinearPart::backward_of_own_tokens(const Pass& pass, const Backward& arguments) const {
   const bool of_inputs = options_.divided == Divided::kInputs;
   const Tensor& all = all_tokens(pass, kInBackward);
   pass.tensor->gather_rows(pass.ops, of_inputs ? arguments.dy : arguments.x, all);
   const Tensor& dy = of_inputs ? all : arguments.dy;
-  pass.ops.run(ops::LinearBackwardWeight{.dy = dy,
-                                         .x = of_inputs ? arguments.x : all,
-                                         .dweight = gradient(pass, kWeight),
-                                         .dbias = gradient(pass, kBias)});
+  run_weight_gradient(pass, dy, of_inputs ? arguments.x : all);
   if (!ops::is_given(arguments.dx)) return;
   pass.ops.run(ops::LinearBackwardInput{.dy = dy,
                                         .weight = parameter(pass, kWeight),
@@ -255,10 +263,7 @@ void LinearPart::backward(const Pass& pass, const Backward& arguments) const {
     finished(pass, kBias);
     return;
   }
-  pass.ops.run(ops::LinearBackwardWeight{.dy = arguments.dy,
-                                         .x = arguments.x,
-                                         .dweight = gradient(pass, kWeight),
-                                         .dbias = gradient(pass, kBias)});
+  run_weight_gradient(pass, arguments.dy, arguments.x);
   if (ops::is_given(arguments.dx)) {
     pass.ops.run(
         ops::LinearBackwardInput{.dy = arguments.dy,

@@ -116,6 +116,7 @@ class LinearPart : public Part {
   Tensor own_rows(const Tensor& all) const;
   // x of all tokens.
   Tensor gathered(const Pass& pass, const Tensor& x, AllTokens when) const;
+  void run_weight_gradient(const Pass& pass, const Tensor& dy, const Tensor& x) const;
   void backward_of_own_tokens(const Pass& pass, const Backward& arguments) const;
   bool divides(Divided what) const { return options_.tensor.size > 1 && options_.divided == what; }
   // Whether this rank adds what counts once in a sum over ranks.

@@ -115,6 +115,11 @@ class Replica {
                const MicroBatch& micro_batch);
   Tensor backward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
                   const MicroBatch& micro_batch);
+  // The two parts of backward(): the second computes the gradients of weights that blocks leave for
+  // later (nn/weight_gradients.h), which no other stage waits for.
+  Tensor backward_input(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
+                        const MicroBatch& micro_batch);
+  void backward_weight(std::size_t chunk, const plan::BufferCounts& use);
   Flow input(std::size_t chunk, const plan::BufferCounts& use) const;
   Flow output(std::size_t chunk, const plan::BufferCounts& use) const;
   Flow output_gradient(std::size_t chunk, const plan::BufferCounts& use) const;
@@ -249,6 +254,7 @@ class Replica {
   };
   struct ChunkMessages {
     std::vector<Flow> inputs, gradients, outputs, input_gradients;
+    std::vector<std::vector<WeightGradients>> weights;  // of every block of the chunk
   };
 
   Tensor view(std::size_t request, DType dtype, const Shape& shape) const;
@@ -273,8 +279,13 @@ class Replica {
   void check(const Batch& batch) const;
   void forward_block(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
                      const plan::BufferCounts& use, bool training, const Tensor& logits);
+  // `later` takes gradients of weights, so the block has not finished with its parameters; nullptr:
+  // none are left.
   void backward_block(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
-                      const plan::BufferCounts& use);
+                      const plan::BufferCounts& use, WeightGradients* later);
+  void zero_memory_gradient(const Chunk& chunk, const plan::BufferCounts& use) const;
+  void finish_copies(std::size_t chunk) const;
+  Tensor losses_of(const Chunk& chunk, const plan::BufferCounts& use) const;
   Pass pass(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
             const plan::BufferCounts& use, bool training);
   void exchange(const Flow& flow, int stage, bool sends) const;

@@ -80,7 +80,7 @@ void Replica::forward_block(std::size_t block, const Batch& batch, const MicroBa
 }
 
 void Replica::backward_block(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
-                             const plan::BufferCounts& use) {
+                             const plan::BufferCounts& use, WeightGradients* later) {
   if (listener_ != nullptr) listener_->before_backward(block);
   const BlockViews& views = views_[block];
   Pass pass = this->pass(block, batch, micro_batch, use, true);
@@ -94,11 +94,14 @@ void Replica::backward_block(std::size_t block, const Batch& batch, const MicroB
   pass.dout = dout_of(block, use);
   pass.din = din_of(block, use);
   pass.separate_sparse_gradient = separate_sparse_gradient_ && block == 0;
+  if (later != nullptr && later->has_memory()) pass.weight_gradients = later;
   std::optional<BackwardProgress> progress;
-  if (listener_ != nullptr) pass.listener = &progress.emplace(plan_.flat, block, *listener_);
+  if (listener_ != nullptr && later == nullptr)
+    pass.listener = &progress.emplace(plan_.flat, block, *listener_);
   model_.block(block).backward(pass);
   if (pass.separate_sparse_gradient) sparse_gradient_ = model_.block(block).sparse_gradient(pass);
-  if (listener_ != nullptr) listener_->after_backward(block);
+  if (listener_ == nullptr) return;
+  later == nullptr ? listener_->after_backward(block) : listener_->after_backward_input(block);
 }
 
 void Replica::forward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
@@ -116,27 +119,65 @@ void Replica::forward(std::size_t chunk, const plan::BufferCounts& use, const Ba
   }
 }
 
-Tensor Replica::backward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
-                         const MicroBatch& micro_batch) {
-  current_ = use;
-  const Chunk& blocks = model_.chunks().at(chunk);
-  if (blocks.makes_losses) {
-    // Not before: its bytes were others' in forward.
-    const Tensor memory = memory_gradient_after(blocks.end - 1, use);
-    ops_.in_order([&] {
-      if (ops::is_given(memory)) fill_zero(memory);
-    });
-  }
-  for (std::size_t i = blocks.end; i-- > blocks.first;) {
-    backward_block(i, batch, micro_batch, use);
-  }
+void Replica::zero_memory_gradient(const Chunk& chunk, const plan::BufferCounts& use) const {
+  if (!chunk.makes_losses) return;  // it came from the next stage
+  const Tensor memory = memory_gradient_after(chunk.end - 1, use);
+  ops_.in_order([&] {
+    if (ops::is_given(memory)) fill_zero(memory);
+  });
+}
+
+// Copies of other stages' blocks are not computed; a strategy reduces their gradients like others.
+void Replica::finish_copies(std::size_t chunk) const {
   for (const std::size_t copy : copies_[chunk]) {
     if (listener_ == nullptr) break;
     listener_->before_backward(copy);
     listener_->after_backward(copy);
   }
+}
+
+Tensor Replica::losses_of(const Chunk& chunk, const plan::BufferCounts& use) const {
+  return chunk.makes_losses ? slots_[static_cast<std::size_t>(use.slots)].losses : Tensor();
+}
+
+Tensor Replica::backward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
+                         const MicroBatch& micro_batch) {
+  current_ = use;
+  const Chunk& blocks = model_.chunks().at(chunk);
+  // Not before: its bytes were others' in forward.
+  zero_memory_gradient(blocks, use);
+  for (std::size_t i = blocks.end; i-- > blocks.first;) {
+    backward_block(i, batch, micro_batch, use, nullptr);
+  }
+  finish_copies(chunk);
   calibrates_ = false;
-  return blocks.makes_losses ? slots_[static_cast<std::size_t>(use.slots)].losses : Tensor();
+  return losses_of(blocks, use);
+}
+
+Tensor Replica::backward_input(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
+                               const MicroBatch& micro_batch) {
+  current_ = use;
+  const Chunk& blocks = model_.chunks().at(chunk);
+  std::vector<WeightGradients>& weights =
+      messages_[chunk].weights.at(static_cast<std::size_t>(use.weight_inputs));
+  zero_memory_gradient(blocks, use);
+  for (std::size_t i = blocks.end; i-- > blocks.first;) {
+    backward_block(i, batch, micro_batch, use, &weights[i - blocks.first]);
+  }
+  return losses_of(blocks, use);
+}
+
+void Replica::backward_weight(std::size_t chunk, const plan::BufferCounts& use) {
+  const Chunk& blocks = model_.chunks().at(chunk);
+  std::vector<WeightGradients>& weights =
+      messages_[chunk].weights.at(static_cast<std::size_t>(use.weight_inputs));
+  for (std::size_t i = blocks.end; i-- > blocks.first;) {
+    if (listener_ != nullptr) listener_->before_backward_weight(i);
+    ops_.use_scratch(views_[i].scratch_backward);
+    weights[i - blocks.first].run(ops_);
+    if (listener_ != nullptr) listener_->after_backward(i);
+  }
+  finish_copies(chunk);
 }
 
 // Messages of a micro-batch that is in the stages alone.

@@ -113,7 +113,15 @@ void Replica::make_messages() {
     messages_.push_back({.inputs = flows(requests.inputs, in),
                          .gradients = flows(requests.gradients, out),
                          .outputs = flows(requests.outputs, out),
-                         .input_gradients = flows(requests.input_gradients, in)});
+                         .input_gradients = flows(requests.input_gradients, in),
+                         .weights = {}});
+    for (const std::vector<std::size_t>& blocks : requests.weight_inputs) {
+      std::vector<WeightGradients>& weights = messages_.back().weights.emplace_back();
+      for (std::size_t i = 0; i < blocks.size(); ++i) {
+        const auto bytes = static_cast<std::int64_t>(plan_.specs[chunk.first + i].weight_inputs);
+        weights.emplace_back(view(blocks[i], DType::kU8, {bytes}));
+      }
+    }
   }
   copies_.resize(model_.chunks().size());
   for (std::size_t copy = 0; model_.is_copy(copy); ++copy) {

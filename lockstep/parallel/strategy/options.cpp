@@ -4,9 +4,9 @@
 #include <iterator>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/comm/schedule/schedule.h"
-#include "lockstep/plan/pipeline/step_schedule.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -14,7 +14,8 @@ namespace {
 constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
 // The schedules that runs execute.
 constexpr std::string_view kInterleaved = "interleaved";
-constexpr std::string_view kRunSchedules[] = {"1f1b", "gpipe", kInterleaved, "sequential"};
+constexpr std::string_view kRunSchedules[] = {"1f1b",  "gpipe", kInterleaved,
+                                              "zb_h1", "zb_h2", "sequential"};
 constexpr std::string_view kReductionNames[] = {"fast", "tree"};
 constexpr std::string_view kQuantizationNames[] = {"none", "int8", "int4"};
 
@@ -118,12 +119,11 @@ void check_pipeline(const ParallelOptions& options) {
     fail(ErrorCode::kUnsupported, "{} is not supported with parallel.pipeline = {}; {}", setting,
          options.pipeline, instead.empty() ? "leave one of them out" : instead);
   };
-  const plan::PipelineKind& kind = plan::find_pipeline_kind(options.pipeline_schedule);
-  const bool interleaves = kind.name == kInterleaved;
-  if (std::ranges::find(kRunSchedules, kind.name) == std::end(kRunSchedules)) {
-    refuse(fmt::format("parallel.pipeline_schedule = \"{}\"", kind.name),
-           fmt::format("runs execute {}. (`lockstep explain pipeline` draws the others)",
-                       fmt::join(kRunSchedules, ", ")));
+  const std::string& schedule = options.pipeline_schedule;
+  if (std::ranges::find(kRunSchedules, schedule) == std::end(kRunSchedules)) {
+    refuse(fmt::format("parallel.pipeline_schedule = \"{}\"", schedule),
+           fmt::format("runs execute {}{}", fmt::join(kRunSchedules, ", "),
+                       did_you_mean(schedule, kRunSchedules)));
   }
   if (options.strategy == StrategyKind::kParameterServer) {
     refuse("parallel.strategy = \"parameter_server\"");
@@ -132,12 +132,15 @@ void check_pipeline(const ParallelOptions& options) {
     refuse(fmt::format("parallel.compression = \"{}\"", name(options.compression.compression)));
   }
   if (const std::string setting = zero_plus_plus(options); !setting.empty()) refuse(setting);
-  if (interleaves && options.pipeline_chunks > 1 && options.reduction == Reduction::kTree) {
+  const bool takes_turns =
+      (schedule == kInterleaved && options.pipeline_chunks > 1) || schedule.starts_with("zb");
+  if (takes_turns && options.reduction == Reduction::kTree) {
     refuse(
-        "parallel.reduction = \"tree\" together with parallel.pipeline_schedule = \"interleaved\"",
-        "take another parallel.pipeline_schedule: chunks finish micro-batches in turn, and the "
-        "tree adds "
-        "up whole ones");
+        fmt::format("parallel.reduction = \"tree\" together with parallel.pipeline_schedule = "
+                    "\"{}\"",
+                    schedule),
+        "take 1f1b, gpipe or sequential: the tree adds up whole micro-batches, and this schedule "
+        "finishes their parts in turn");
   }
 }
 
@@ -333,7 +336,8 @@ void bind(Config& config, ParallelOptions& options) {
               {.min = 1, .max = 1024});
   config.bind("parallel.pipeline_schedule", options.pipeline_schedule,
               "With parallel.pipeline, the order in which stages compute: 1f1b, gpipe, interleaved "
-              "(several chunks per stage), or sequential (one micro-batch at a time).");
+              "(several chunks per stage), zb_h1 and zb_h2 (zero bubble: gradients of weights fill "
+              "the time in which 1f1b waits), or sequential (one micro-batch at a time).");
   config.bind("parallel.pipeline_chunks", options.pipeline_chunks,
               "With parallel.pipeline_schedule = \"interleaved\", the chunks of blocks that each "
               "stage has.",

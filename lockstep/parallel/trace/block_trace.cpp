@@ -57,6 +57,16 @@ void BlockTrace::accumulated(std::size_t block, const nn::FlatRange& range) {
   next_.accumulated(block, range);
 }
 
+void BlockTrace::after_backward_input(std::size_t block) {
+  end();
+  next_.after_backward_input(block);
+}
+
+void BlockTrace::before_backward_weight(std::size_t block) {
+  next_.before_backward_weight(block);
+  begin("weights", block);
+}
+
 void BlockTrace::after_backward(std::size_t block) {
   end();
   next_.after_backward(block);

@@ -33,6 +33,8 @@ class BlockTrace : public nn::BlockListener {
   void before_backward(std::size_t block) override;
   void finished_up_to(std::size_t block, std::size_t end) override;
   void accumulated(std::size_t block, const nn::FlatRange& range) override;
+  void after_backward_input(std::size_t block) override;
+  void before_backward_weight(std::size_t block) override;
   void after_backward(std::size_t block) override;
 
  private:

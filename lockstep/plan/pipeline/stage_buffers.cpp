@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "lockstep/base/error.h"
-
 namespace lockstep::plan {
 namespace {
 
@@ -16,7 +14,7 @@ struct Lifetime {
 };
 
 struct MicroBatchLives {
-  Lifetime slot, input, gradient, output, input_gradient;
+  Lifetime slot, input, gradient, output, input_gradient, weight_inputs;
 };
 
 class LifeReader {
@@ -52,9 +50,15 @@ class LifeReader {
         ++computed_;
         break;
       case ActionKind::kBackward:
+      case ActionKind::kBackwardInput:
         lives.slot.last = computed_;
         if (came.activation >= 0) lives.input = {came.activation, computed_};
         if (came.gradient >= 0) lives.gradient = {came.gradient, computed_};
+        lives.weight_inputs.first = computed_;
+        ++computed_;
+        break;
+      case ActionKind::kBackwardWeight:
+        lives.weight_inputs.last = computed_;
         ++computed_;
         break;
       case ActionKind::kReceiveActivation:
@@ -69,10 +73,6 @@ class LifeReader {
       case ActionKind::kSendGradient:
         lives.input_gradient = {lives.slot.last, lives.slot.last + 1};
         break;
-      case ActionKind::kBackwardInput:
-      case ActionKind::kBackwardWeight:
-        fail(ErrorCode::kUnsupported,
-             "buffers are assigned for whole backwards; this schedule has a {}", describe(action));
       case ActionKind::kUpdate:
         break;
     }
@@ -124,6 +124,7 @@ StageBuffers stage_buffers(const StepSchedule& schedule, int stage) {
     counts.gradients = pool(&MicroBatchLives::gradient, &BufferCounts::gradients);
     counts.outputs = pool(&MicroBatchLives::output, &BufferCounts::outputs);
     counts.input_gradients = pool(&MicroBatchLives::input_gradient, &BufferCounts::input_gradients);
+    counts.weight_inputs = pool(&MicroBatchLives::weight_inputs, &BufferCounts::weight_inputs);
     all.chunks.push_back(counts);
     all.uses.push_back(std::move(uses));
   }

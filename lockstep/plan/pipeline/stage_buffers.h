@@ -10,6 +10,9 @@
 //   gradient         the gradient that came       the same
 //   output           the activation that leaves   from forward to the end of the next computation
 //   input gradient   the gradient that leaves     from backward to the end of the next computation
+//   weight input     what weight gradients need   from the input gradient to the weight gradient,
+//                                                 where backward is split. The rest of a
+//                                                 micro-batch is free after the input gradient
 //
 // A message stands between two computations of a stage's list. Its receive is posted before the
 // first of them begins, so that it travels meanwhile. Buffers that leave may still be on their way
@@ -33,6 +36,7 @@ struct BufferCounts {
   int gradients = 0;
   int outputs = 0;
   int input_gradients = 0;
+  int weight_inputs = 0;
   friend bool operator==(const BufferCounts&, const BufferCounts&) = default;
 };
 
@@ -41,10 +45,12 @@ struct StageBuffers {
   std::vector<std::vector<BufferCounts>> uses;  // which one, by chunk and micro-batch
 
   // Whether no micro-batch begins before the last one has ended.
-  bool one_at_a_time() const { return chunks.size() == 1 && chunks[0].slots == 1; }
+  bool one_at_a_time() const {
+    return chunks.size() == 1 && chunks[0].slots == 1 && chunks[0].weight_inputs == 0;
+  }
 };
 
-// For a schedule of one batch, whose backwards are whole.
+// For a schedule of one batch without slices.
 StageBuffers stage_buffers(const StepSchedule& schedule, int stage);
 
 }  // namespace lockstep::plan

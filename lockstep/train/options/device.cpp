@@ -14,6 +14,10 @@ std::string unserved_by_gpu(const TrainOptions& options) {
   if (options.parallel.tensor > 1) {
     return fmt::format("parallel.tensor = {}; use one rank", options.parallel.tensor);
   }
+  if (options.parallel.pipeline > 1 && options.parallel.pipeline_schedule.starts_with("zb")) {
+    return fmt::format("parallel.pipeline_schedule = \"{}\"; use \"1f1b\"",
+                       options.parallel.pipeline_schedule);
+  }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
   }

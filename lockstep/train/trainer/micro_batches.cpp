@@ -42,13 +42,26 @@ void MicroBatches::backward(const StageRun::Computation& computation, const nn::
     queue(replica_.upload(batch), micro_batch, may_capture);
     return take(replica_.losses());
   }
-  const auto chunk = static_cast<std::size_t>(computation.action.chunk);
-  const Tensor losses =
-      replica_.backward(chunk, computation.use, replica_.upload(batch), micro_batch);
+  const Tensor losses = compute_backward(computation, batch, micro_batch);
   if (!ops::is_given(losses)) return;
   if (replica_.ops().device() != Device{}) return take(losses);
   replica_.ops().synchronize();
   sums_.at(static_cast<std::size_t>(computation.action.micro_batch)) = nn::sum_of(losses);
+}
+
+Tensor MicroBatches::compute_backward(const StageRun::Computation& computation,
+                                      const nn::Batch& batch, const nn::MicroBatch& micro_batch) {
+  const auto chunk = static_cast<std::size_t>(computation.action.chunk);
+  const plan::BufferCounts& use = computation.use;
+  switch (computation.action.kind) {
+    case plan::ActionKind::kBackwardWeight:
+      replica_.backward_weight(chunk, use);
+      return {};
+    case plan::ActionKind::kBackwardInput:
+      return replica_.backward_input(chunk, use, replica_.upload(batch), micro_batch);
+    default:
+      return replica_.backward(chunk, use, replica_.upload(batch), micro_batch);
+  }
 }
 
 bool MicroBatches::is_one_graph() const {

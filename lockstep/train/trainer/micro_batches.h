@@ -24,8 +24,8 @@ class MicroBatches {
   MicroBatches(nn::Replica& replica, bool draws, std::int64_t most);
 
   void begin_step(std::size_t micro_batches);
-  // One forward or backward of a step schedule (train/trainer/stage_run.h). `may_capture`: no
-  // listener needs the block events.
+  // One forward, backward or part of one of a step schedule (train/trainer/stage_run.h).
+  // `may_capture`: no listener needs the block events.
   void forward(const StageRun::Computation& computation, const nn::Batch& batch,
                const nn::MicroBatch& micro_batch);
   void backward(const StageRun::Computation& computation, const nn::Batch& batch,
@@ -41,6 +41,9 @@ class MicroBatches {
 
   // Whether forward and backward are queued together, on a GPU that has all stages.
   bool is_one_graph() const;
+  // The losses, where this computation makes them.
+  Tensor compute_backward(const StageRun::Computation& computation, const nn::Batch& batch,
+                          const nn::MicroBatch& micro_batch);
   void take(const Tensor& losses);
   void make_pinned(std::size_t micro_batches);
   void queue(const nn::Batch& batch, const nn::MicroBatch& micro_batch, bool may_capture);

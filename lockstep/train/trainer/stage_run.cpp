@@ -46,11 +46,11 @@ void StageRun::set_schedule(const plan::StepSchedule& schedule) {
       continue;
     }
     Computation computation{.action = action, .use = use_of(action)};
-    if (action.kind == ActionKind::kBackward) {
+    if (!computation.is_forward()) {
       const auto index = static_cast<std::size_t>(action.micro_batch);
       computation.is_first_backward = !has_begun[index];
       has_begun[index] = true;
-      if (!rounds_.empty()) {
+      if (!rounds_.empty() && action.kind == ActionKind::kBackward) {
         Computation& before = rounds_.back().computation;
         before.backward_is_next = before.is_forward() && before.action.chunk == action.chunk &&
                                   before.action.micro_batch == action.micro_batch;
@@ -116,6 +116,7 @@ void StageRun::start_sends(const std::vector<Action>& messages) {
 }
 
 void StageRun::await_inputs(const Action& computation, parallel::Trace& trace) {
+  if (computation.kind == ActionKind::kBackwardWeight) return;
   const bool forward = computation.kind == ActionKind::kForward;
   const auto found =
       received_.find({forward ? ActionKind::kReceiveActivation : ActionKind::kReceiveGradient,
@@ -130,7 +131,7 @@ void StageRun::await_inputs(const Action& computation, parallel::Trace& trace) {
 }
 
 void StageRun::await_outputs(const Action& computation, parallel::Trace& trace) {
-  if (sent_.empty()) return;
+  if (sent_.empty() || computation.kind == ActionKind::kBackwardWeight) return;
   const parallel::TraceScope scope(
       trace, {.lane = parallel::TraceLane::kWaiting, .kind = "wait for", .of = "send"});
   const auto chunk = static_cast<std::size_t>(computation.chunk);

@@ -25,12 +25,12 @@ namespace lockstep::train {
 
 class StageRun {
  public:
-  // A forward or backward of the schedule.
+  // A forward, a backward or a part of one.
   struct Computation {
     plan::Action action;
     plan::BufferCounts use;
     bool backward_is_next = false;   // of a forward: the stage's next computation is its backward
-    bool is_first_backward = false;  // of a backward: no chunk has begun that of its micro-batch
+    bool is_first_backward = false;  // no chunk has begun the backward of its micro-batch before
 
     bool is_forward() const { return action.kind == plan::ActionKind::kForward; }
   };

@@ -16,7 +16,8 @@
 namespace lockstep::plan {
 namespace {
 
-constexpr std::string_view kKindsWithBuffers[] = {"sequential", "gpipe", "1f1b", "interleaved"};
+constexpr std::string_view kKindsWithBuffers[] = {"sequential",  "gpipe", "1f1b",
+                                                  "interleaved", "zb_h1", "zb_h2"};
 
 StepSchedule scheduled(std::string_view kind, int stages, int micro_batches, int chunks = 1) {
   return make_step_schedule(find_pipeline_kind(kind),
@@ -31,7 +32,8 @@ int slots_of(const StageBuffers& buffers) {
 
 TEST(StageBuffers, HoldsAsManyMicroBatchesAsTheVerifierCounts) {
   for (const std::string_view kind : kKindsWithBuffers) {
-    if (kind == "interleaved") continue;  // chunks are full at different times
+    if (kind == "interleaved") continue;   // chunks are full at different times
+    if (kind.starts_with("zb")) continue;  // slots are free when weight inputs are copied
     for (int stages = 1; stages <= 6; ++stages) {
       for (int micro_batches = 1; micro_batches <= 9; ++micro_batches) {
         const StepSchedule schedule = scheduled(kind, stages, micro_batches);
@@ -52,6 +54,22 @@ TEST(StageBuffers, GPipeHoldsAllAndOneFOneBAsManyAsStagesFollow) {
   for (int stage = 0; stage < 4; ++stage) {
     EXPECT_EQ(slots_of(stage_buffers(gpipe, stage)), 8);
     EXPECT_EQ(slots_of(stage_buffers(one_f_one_b, stage)), 4 - stage);
+  }
+}
+
+// What awaits its weight gradient is copied, and frees its slot.
+TEST(StageBuffers, ZeroBubbleHoldsWeightInputsInsteadOfSlots) {
+  for (const std::string_view kind : {"zb_h1", "zb_h2"}) {
+    const StepSchedule schedule = scheduled(kind, 4, 12);
+    const StepCounts counts = verify(schedule);
+    for (std::size_t stage = 0; stage < 4; ++stage) {
+      const BufferCounts pools = stage_buffers(schedule, static_cast<int>(stage)).chunks[0];
+      EXPECT_LE(pools.slots, counts.stash[stage]) << kind << " " << stage;
+      // One more than the verifier counts between two computations: a weight gradient is computed
+      // while the next input gradient has its copies, or the reverse.
+      EXPECT_GE(pools.weight_inputs, counts.awaiting_weight[stage]) << kind << " " << stage;
+      EXPECT_LE(pools.weight_inputs, counts.awaiting_weight[stage] + 1) << kind << " " << stage;
+    }
   }
 }
 
@@ -109,7 +127,13 @@ class Walk {
   }
   void compute(const Action& action) {
     if (action.kind == ActionKind::kForward) take("slot", action, use_of(action).slots);
-    if (action.kind != ActionKind::kBackward) return;
+    if (action.kind == ActionKind::kBackwardInput) {
+      take("weight inputs", action, use_of(action).weight_inputs);
+    }
+    if (action.kind == ActionKind::kBackwardWeight) {
+      leave("weight inputs", action, use_of(action).weight_inputs);
+    }
+    if (action.kind != ActionKind::kBackward && action.kind != ActionKind::kBackwardInput) return;
     leave("slot", action, use_of(action).slots);
     leave("input", action, use_of(action).inputs);
     leave("gradient", action, use_of(action).gradients);

@@ -160,10 +160,12 @@ TEST_F(RunPipeline, HasTheBitsOfOneWorker) {
     const Settings four = with(model, {"model.layers=4", "model.dropout=0.1"});
     const std::string one = "one" + std::to_string(number);
     run(one, {}, 20, four);
-    for (const Mesh& mesh : {Mesh{.pipeline = 2}, Mesh{.pipeline = 3, .schedule = "gpipe"},
-                             Mesh{.pipeline = 4}, Mesh{.pipeline = 2, .schedule = "interleaved"},
-                             Mesh{.pipeline = 3, .schedule = "interleaved"},
-                             Mesh{.pipeline = 6, .schedule = "sequential"}}) {
+    for (const Mesh& mesh :
+         {Mesh{.pipeline = 2}, Mesh{.pipeline = 3, .schedule = "gpipe"}, Mesh{.pipeline = 4},
+          Mesh{.pipeline = 2, .schedule = "interleaved"},
+          Mesh{.pipeline = 3, .schedule = "interleaved"}, Mesh{.pipeline = 3, .schedule = "zb_h1"},
+          Mesh{.pipeline = 2, .schedule = "zb_h2"},
+          Mesh{.pipeline = 6, .schedule = "sequential"}}) {
       SCOPED_TRACE(mesh.text());
       const std::string dir = "run" + std::to_string(number++);
       run(dir, mesh, 20, four);
@@ -183,6 +185,8 @@ TEST_F(RunPipeline, RecomputationAndHalfPrecisionKeepTheBits) {
       run(one, {}, 6, settings);
       run(dir, {.pipeline = 3}, 6, settings);
       expect_same_bits(dir, one);
+      run(dir + "-zb", {.pipeline = 2, .schedule = "zb_h1"}, 6, settings);
+      expect_same_bits(dir + "-zb", one);
     }
   }
 }
@@ -194,7 +198,8 @@ TEST_F(RunPipeline, WorkersHaveTheBitsThatTheyHaveWithoutAPipeline) {
   for (const int zero : {0, 1, 2, 3}) {
     const std::string plain = "plain" + std::to_string(zero);
     run(plain, {.data = 2, .zero = zero}, 10, kLlama);
-    for (const std::string schedule : {"1f1b", "interleaved"}) {
+    for (const std::string schedule : {"1f1b", "interleaved", "zb_h1"}) {
+      if (zero > 1 && schedule == "zb_h1") continue;  // refused
       const Mesh mesh{.data = 2, .pipeline = 2, .zero = zero, .schedule = schedule};
       SCOPED_TRACE(mesh.text());
       const std::string dir = "mesh" + std::to_string(number++);
@@ -243,7 +248,8 @@ TEST_F(RunPipeline, EveryMeshFollowsOneWorker) {
         Mesh{.data = 2, .pipeline = 2, .tensor = 2, .zero = 2, .schedule = "gpipe"},
         Mesh{.data = 1, .pipeline = 2, .tensor = 4},
         Mesh{.data = 2, .pipeline = 3, .zero = 3, .schedule = "interleaved"},
-        Mesh{.data = 1, .pipeline = 2, .tensor = 2, .schedule = "sequential"}}) {
+        Mesh{.data = 1, .pipeline = 2, .tensor = 2, .schedule = "sequential"},
+        Mesh{.data = 2, .pipeline = 2, .tensor = 2, .zero = 1, .schedule = "zb_h2"}}) {
     SCOPED_TRACE(mesh.text());
     Settings settings = kLlama;
     if (mesh.schedule == "interleaved") settings.push_back("parallel.pipeline_chunks=1");
@@ -337,6 +343,10 @@ TEST_F(RunPipeline, WhatCannotBePipelinedIsRefused) {
   EXPECT_THAT(error_of({.pipeline = 2, .schedule = "gpip"}, {}), HasSubstr("did you mean gpipe?"));
   EXPECT_THAT(error_of({.pipeline = 2, .schedule = "terapipe"}, {}),
               HasSubstr("parallel.pipeline_schedule = \"terapipe\" is not supported"));
+  EXPECT_THAT(error_of({.data = 2, .pipeline = 2, .zero = 2, .schedule = "zb_h1"}, {}),
+              HasSubstr("splits backward is not supported with sharded gradients"));
+  EXPECT_THAT(error_of({.pipeline = 2, .schedule = "zb_h1"}, of("parallel.reduction=tree")),
+              HasSubstr("parallel.reduction = \"tree\" together with"));
   EXPECT_THAT(error_of({.pipeline = 2}, of("offload.optimizer=host")), HasSubstr("offload.*"));
   EXPECT_THAT(error_of({.pipeline = 2}, of("memory.auto=true")), HasSubstr("memory.auto = true"));
   EXPECT_THAT(error_of({.pipeline = 2}, of("train.recompute=auto")),
