@@ -18,7 +18,8 @@ namespace {
 constexpr std::size_t kLargestRecordFrame = sizeof(RecordHeader) + kLongestRecord + kAeadTagBytes;
 // Several records, so that a system call is nothing against them.
 constexpr std::size_t kBufferBytes = 4 * kLargestRecordFrame;
-// A connection that carries only small messages needs no more.
+// What is read with a header. A connection that carries only small messages needs no more, and the
+// rest of a long message is not copied twice.
 constexpr std::size_t kSmallBuffer = std::size_t{4} << 10;
 // Shorter content is not worth a system call of its own.
 constexpr std::size_t kStraight = std::size_t{8} << 10;
@@ -48,17 +49,16 @@ std::size_t RecordReader::receive(int socket, std::span<std::byte> into,
 
 bool RecordReader::fill(int socket, std::size_t needed) {
   if (begin_ == end_) begin_ = end_ = 0;
-  // A small buffer that was filled to the brim makes room for many records.
-  const std::size_t wanted = needed > kSmallBuffer || end_ == kSmallBuffer
-                                 ? kBufferBytes
-                                 : std::max(buffer_.size(), kSmallBuffer);
+  const std::size_t wanted = needed > kSmallBuffer ? kBufferBytes : kSmallBuffer;
   if (begin_ > 0 && begin_ + needed > buffer_.size()) {
     std::memmove(buffer_.data(), front(), buffered());
     end_ -= begin_;
     begin_ = 0;
   }
   if (buffer_.size() < wanted) buffer_.resize(wanted);
-  const std::size_t got = receive(socket, std::span(buffer_).subspan(end_));
+  auto space = std::span(buffer_).subspan(end_);
+  if (needed <= sizeof header_) space = space.first(std::min(space.size(), kSmallBuffer));
+  const std::size_t got = receive(socket, space);
   end_ += got;
   return got > 0;
 }

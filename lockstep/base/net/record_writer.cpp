@@ -16,6 +16,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kMostVectors = 8;
+// Content of encrypted records that leave in one system call.
+constexpr std::size_t kSealedAtOnce = std::size_t{32} << 10;
 
 // Calls visit(part) for bytes [from, from + count) of the parts; returns how many there were.
 template <class Visit>
@@ -41,30 +43,38 @@ RecordWriter::RecordWriter(const Protection& protection) {
 }
 
 void RecordWriter::begin(std::span<const std::span<const std::byte>> parts) {
+  if (aead_) return begin_sealed(parts);
   content_.clear();
   left_ = each_part(parts, 0, kLongestRecord, [&](auto part) { content_.push_back(part); });
   if (left_ == 0) return;
-  header_ = {};
-  header_.length = static_cast<std::uint32_t>(left_);
-  header_.number = static_cast<std::uint32_t>(number_);
-  if (!aead_) {
-    for (const auto part : content_) header_.content = crc32c(part, header_.content);
+  header_ = {.length = static_cast<std::uint32_t>(left_),
+             .number = static_cast<std::uint32_t>(number_++)};
+  for (const auto part : content_) header_.content = crc32c(part, header_.content);
+  header_.seal();
+  framing_left_ = sizeof header_;
+}
+
+void RecordWriter::begin_sealed(std::span<const std::span<const std::byte>> parts) {
+  sealed_bytes_ = 0;
+  while (left_ < kSealedAtOnce) {
+    content_.clear();
+    const std::size_t length =
+        each_part(parts, left_, kLongestSealed, [&](auto part) { content_.push_back(part); });
+    if (length == 0) break;
+    header_ = {.length = static_cast<std::uint32_t>(length),
+               .number = static_cast<std::uint32_t>(number_)};
     header_.seal();
-    framing_left_ = sizeof header_;
-  } else {
-    header_.seal();
-    constexpr std::size_t kFraming = sizeof header_ + kAeadTagBytes;
-    if (sealed_.size() < kFraming + left_) {
-      sealed_.resize(kFraming + std::max(left_, std::min(kLongestRecord, 2 * sealed_.size())));
-    }
-    std::memcpy(sealed_.data(), &header_, sizeof header_);
-    std::byte* const content = sealed_.data() + sizeof header_;
-    aead_->seal(number_, header_.bytes(), content_, content,
-                AeadTag(content + left_, kAeadTagBytes));
-    sealed_bytes_ = kFraming + left_;
-    framing_left_ = sealed_bytes_;
+    const std::size_t end = sealed_bytes_ + sizeof header_ + length + kAeadTagBytes;
+    if (sealed_.size() < end) sealed_.resize(end);
+    std::byte* const record = sealed_.data() + sealed_bytes_;
+    std::memcpy(record, &header_, sizeof header_);
+    std::byte* const content = record + sizeof header_;
+    aead_->seal(number_++, header_.bytes(), content_, content,
+                AeadTag(content + length, kAeadTagBytes));
+    sealed_bytes_ = end;
+    left_ += length;
   }
-  ++number_;
+  framing_left_ = sealed_bytes_;
 }
 
 std::optional<std::size_t> RecordWriter::write(int socket,
@@ -109,9 +119,13 @@ bool RecordWriter::send(int socket, std::span<const std::span<const std::byte>> 
   msghdr message{};
   message.msg_iov = vectors.data();
   message.msg_iovlen = used;
+  // A record that others follow at once need not fill whole packets of its own.
+  std::size_t total = 0;
+  for (const auto part : parts) total += part.size();
+  const int more = total > left_ ? MSG_MORE : 0;
   ssize_t sent = -1;
   do {
-    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    sent = ::sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT | more);
   } while (sent < 0 && errno == EINTR);
   if (sent < 0) {
     if (errno != EAGAIN && errno != EWOULDBLOCK) {
@@ -122,8 +136,8 @@ bool RecordWriter::send(int socket, std::span<const std::span<const std::byte>> 
   const auto moved = static_cast<std::size_t>(sent);
   const std::size_t of_framing = std::min(moved, framing_left_);
   framing_left_ -= of_framing;
-  // Encrypted bytes count once the whole record has left: until then the caller keeps its message
-  // and so calls again.
+  // Encrypted bytes count once all of their records have left: until then the caller keeps its
+  // message and so calls again.
   std::size_t content = moved - of_framing;
   if (aead_ && framing_left_ == 0) content = left_;
   accepted += content;

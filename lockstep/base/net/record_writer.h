@@ -28,16 +28,17 @@ class RecordWriter {
   const std::string& loss() const { return loss_; }
 
  private:
-  // Begins the next record with the first bytes of these parts.
+  // Begins the next record with the first bytes of these parts; the next records, if encrypted.
   void begin(std::span<const std::span<const std::byte>> parts);
+  void begin_sealed(std::span<const std::span<const std::byte>> parts);
   bool send(int socket, std::span<const std::span<const std::byte>> parts, std::size_t& accepted);
 
   std::optional<Aead> aead_;
   std::uint64_t number_ = 0;  // of the next record
   RecordHeader header_;
-  std::size_t left_ = 0;           // content of the record that was not accepted
+  std::size_t left_ = 0;           // content of what has begun that was not accepted
   std::size_t framing_left_ = 0;   // of header_ (checksum) or sealed_ (encryption)
-  std::vector<std::byte> sealed_;  // an encrypted record as it travels
+  std::vector<std::byte> sealed_;  // encrypted records as they travel
   std::size_t sealed_bytes_ = 0;
   std::vector<std::span<const std::byte>> content_;
   std::string loss_;
