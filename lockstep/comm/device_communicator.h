@@ -44,7 +44,11 @@ constexpr std::size_t symmetric_device_bytes(std::size_t bytes) {
 
 // Bytes on the device that a communicator takes besides the symmetric memory that it is asked for;
 // what calls on other memory need is taken when the first is made.
+inline constexpr std::size_t kSignalBytes = kSymmetricPage;
+inline constexpr std::size_t kAddressBytes = std::size_t{32} << 10;
 inline constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
-std::size_t device_communicator_bytes(bool is_staged);
+constexpr std::size_t device_communicator_bytes(bool is_staged) {
+  return kSignalBytes + kAddressBytes + (is_staged ? kStagingBytes : 0);
+}
 
 }  // namespace lockstep

@@ -1,7 +1,7 @@
 #include "lockstep/parallel/footprint.h"
 
 #include "lockstep/comm/device_communicator.h"
-#include "lockstep/parallel/communication/communication_group.h"
+#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/ddp/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
 #include "lockstep/parallel/strategy/device_update.h"

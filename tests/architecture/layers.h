@@ -27,7 +27,8 @@ inline const std::vector<Level>& levels() {
       {"cli"},
 
       {"bench/zero"},
-      {"bench/data_parallel", "bench/generate", "bench/offload", "bench/tokenize"},
+      {"bench/data_parallel", "bench/device_collectives", "bench/generate", "bench/offload",
+       "bench/tokenize"},
       {"bench/ops", "bench/train"},
       {"bench/collectives"},
       {"bench"},
@@ -88,6 +89,7 @@ inline const std::vector<Level>& levels() {
       {"data/unicode"},
       {"data"},
 
+      {"comm/cuda"},
       {"comm/native", "comm/mpi/backend", "comm/nccl"},
       {"comm/mpi"},
       {"comm/reduce", "comm/schedule", "comm/shared", "comm/rendezvous", "comm/transport"},

@@ -20,6 +20,9 @@ namespace lockstep::cuda {
 namespace {
 
 static_assert(sizeof(Operation) == sizeof(Fingerprint));
+static_assert(sizeof(Control) + 2 * kSmallBytes <= kSignalBytes);
+static_assert(kMostAllocations * kMostRanks * sizeof(std::byte*) == kAddressBytes);
+static_assert(symmetric_device_bytes(kStagingBytes) == kStagingBytes);
 
 constexpr std::size_t kBytesOfBlock = std::size_t{8} << 10;  // that a block of threads moves
 // Blocks of threads of all ranks on one GPU: they must all run at the same time.
@@ -138,12 +141,12 @@ CudaCommunicator::CudaCommunicator(std::unique_ptr<Communicator> host,
       options_(options),
       memory_(*host_, options.device.index),
       report_(sizeof(Report)),
-      bases_(kMostAllocations * kMostRanks * sizeof(std::byte*), options.device) {
+      bases_(kAddressBytes, options.device) {
   use_device(options_.device.index);
   load_kernels();
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   std::memset(report_.data(), 0, sizeof(Report));
-  const PeerMemory::Allocation controls = memory_.allocate(sizeof(Control) + 2 * kSmallBytes);
+  const PeerMemory::Allocation controls = memory_.allocate(kSignalBytes);
   const auto me = static_cast<std::size_t>(rank());
   check(cudaMemset(controls.bases[me], 0, sizeof(Control)), "preparing a communicator");
   for (std::size_t r = 0; r < static_cast<std::size_t>(size()); ++r) {

@@ -11,7 +11,7 @@
 #include "lockstep/base/system/clock.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/nn/replica/state_stream.h"
-#include "lockstep/parallel/communication/communication_group.h"
+#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/communication/gathered.h"
 #include "lockstep/parallel/compression/own_momentum.h"
 #include "lockstep/parallel/offload/local_update.h"

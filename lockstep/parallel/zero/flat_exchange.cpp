@@ -1,6 +1,6 @@
 #include "lockstep/parallel/zero/flat_exchange.h"
 
-#include "lockstep/parallel/communication/communication_group.h"
+#include "lockstep/parallel/strategy/communication_group.h"
 
 namespace lockstep::parallel {
 namespace {

@@ -8,7 +8,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/pipeline_axis.h"
 #include "lockstep/nn/tensor_axis.h"
-#include "lockstep/parallel/communication/communication_group.h"
+#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/strategy/options.h"
 #include "lockstep/plan/mesh/mesh.h"
 

@@ -1,4 +1,4 @@
-#include "lockstep/parallel/communication/communication_group.h"
+#include "lockstep/parallel/strategy/communication_group.h"
 
 #include "lockstep/comm/device_communicator.h"
 
