@@ -28,7 +28,7 @@ class LoopOnALine : public ::testing::Test {
  protected:
   int connect() {
     const Listener listener = listen_tcp({"127.0.0.1", 0});
-    others_.push_back(connect_tcp(listener.address, deadline_in(seconds(20))));
+    others_.emplace_back(connect_tcp(listener.address, deadline_in(seconds(20))));
     return loop_.add(SlicePipe(accept_connection(listener.fd.get(), deadline_in(seconds(20)))));
   }
   void post(int connection, std::size_t bytes, Priority priority) {
@@ -53,12 +53,18 @@ class LoopOnALine : public ::testing::Test {
 
   Nobody nobody_;
   ConnectionLoop loop_{nobody_, LinkEmulation{.bytes_per_second = 8e6}};
-  std::vector<UniqueFd> others_;
+  std::vector<RecordStream> others_;
 
  private:
   void read(int connection, std::span<std::byte> into) {
-    receive_all(others_[static_cast<std::size_t>(connection)].get(), into,
-                deadline_in(seconds(20)));
+    RecordStream& other = others_[static_cast<std::size_t>(connection)];
+    while (!into.empty()) {
+      const std::size_t got = other.read(into).value();
+      into = into.subspan(got);
+      if (got == 0) {
+        ASSERT_TRUE(wait_for_fd(other.fd(), POLLIN, deadline_in(seconds(20))));
+      }
+    }
   }
 };
 

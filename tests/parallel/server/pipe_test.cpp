@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/net/socket.h"
 #include "lockstep/base/net/unix_socket.h"
+#include "tests/comm/native/proxy.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -135,6 +136,32 @@ TEST(ServerPipeRings, AreNotTakenFromOneWhoHandsOverNone) {
   const std::byte announcement{1};
   send_all(ends.one.get(), {&announcement, 1}, soon());
   EXPECT_THROW(SlicePipe::take_rings(std::move(ends.other), soon()), Error);
+}
+
+// A flipped bit anywhere between a worker and a server is an error that names both.
+TEST(SlicePipe, NoFlippedBitReachesASlice) {
+  const std::vector<std::byte> slice(100'000, std::byte{7});
+  for (std::uint64_t at = 0; at < slice.size(); at += 4999) {
+    testing::Proxy proxy({testing::ProxyChange::kFlip, at, static_cast<int>(at % 8)});
+    const Listener listener = listen_tcp({"127.0.0.1", 0});
+    SlicePipe worker(connect_tcp(proxy.front(listener.address), soon()));
+    SlicePipe server(accept_connection(listener.fd.get(), soon()), {}, "rank 1 and rank 0", {1, 0});
+    std::jthread writer([&] { send_stream(worker, slice.size(), slice.size()); });
+    std::vector<std::byte> came(slice.size());
+    std::size_t filled = 0;
+    try {
+      while (filled < came.size()) {
+        filled += server.read(std::span(came).subspan(filled)).value();
+        if (filled < came.size()) sleep_on(server, true, false);
+      }
+      ADD_FAILURE() << "byte " << at << " was changed in silence";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kCorrupted) << error.what();
+      EXPECT_EQ(error.ranks(), (std::vector<int>{1, 0}));
+      EXPECT_NE(std::string(error.what()).find("rank 1 and rank 0"), std::string::npos);
+    }
+    server.close();
+  }
 }
 
 }  // namespace
