@@ -45,9 +45,13 @@ class CudaCommunicator final : public Communicator {
   Choice choice(const Call& call) const override;
 
  private:
-  struct Placed;  // the places of a call's data, and what ranks agreed on
-  struct Blocks;  // the blocks that a call moves, in bytes
-  class Watch;    // ends kernels that wait for a lost rank
+  class Watch;  // ends kernels that wait for a lost rank
+  // The places of a call's data.
+  struct Placed {
+    Place in = {}, out = {};
+    bool is_direct = false;  // all data that others read is in symmetric memory
+    std::size_t most = 0;    // bytes of the largest block of any rank
+  };
 
   // A call outside of tasks, to its end.
   void execute(const Call& call);

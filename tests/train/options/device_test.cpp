@@ -35,12 +35,29 @@ TEST(RunDevice, IsTheOneThatIsNamed) {
 
 TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAuto) {
   const std::pair<const char*, std::function<void(TrainOptions&)>> unserved[] = {
-      {"2 workers", [](TrainOptions& o) { o.batch.workers = 2; }},
+      {"parallel.tensor", [](TrainOptions& o) { o.parallel.tensor = 2; }},
+      {"several nodes",
+       [](TrainOptions& o) {
+         o.batch.workers = 2;
+         o.parallel.machines = 2;
+       }},
       {"parallel.strategy",
        [](TrainOptions& o) { o.parallel.strategy = parallel::StrategyKind::kParameterServer; }},
-      {"offload.*", [](TrainOptions& o) { o.offload.tiers.optimizer = Tier::kHost; }},
-      {"parallel.reduction",
-       [](TrainOptions& o) { o.parallel.reduction = parallel::Reduction::kTree; }}};
+      {"parallel.compression",
+       [](TrainOptions& o) { o.parallel.compression.compression = parallel::Compression::kInt8; }},
+      {"parallel.algorithm", [](TrainOptions& o) { o.parallel.algorithm = "ring"; }},
+      {"parallel.pipeline_schedule",
+       [](TrainOptions& o) {
+         o.parallel.pipeline = 2;
+         o.parallel.pipeline_schedule = "zb_h1";
+       }},
+      {"offload.* with 2 workers",
+       [](TrainOptions& o) {
+         o.batch.workers = 2;
+         o.offload.tiers.optimizer = Tier::kHost;
+       }},
+      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.optimizer = Tier::kFile; }},
+      {"offload.in_place", [](TrainOptions& o) { o.offload.tiers.in_place = true; }}};
   for (const auto& [words, change] : unserved) {
     TrainOptions options;
     change(options);
