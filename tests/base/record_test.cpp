@@ -125,15 +125,17 @@ TEST(Records, CarryAllBytesInOrderBothWays) {
 // What `send` puts on the wire.
 Bytes recorded(const Protection& protection, const std::function<void(RecordStream&)>& send) {
   Ends ends = connected();
+  Bytes wire;
+  std::jthread reader([&, from = ends.other.get()] {
+    Bytes piece(1 << 16);
+    for (ssize_t got; (got = ::read(from, piece.data(), piece.size())) > 0;) {
+      wire.insert(wire.end(), piece.begin(), piece.begin() + got);
+    }
+  });
   RecordStream stream(std::move(ends.one), protection);
   send(stream);
   stream.close();
-  Bytes wire(1 << 20);
-  std::size_t size = 0;
-  for (ssize_t got; (got = ::read(ends.other.get(), wire.data() + size, wire.size() - size)) > 0;) {
-    size += static_cast<std::size_t>(got);
-  }
-  wire.resize(size);
+  reader.join();
   return wire;
 }
 

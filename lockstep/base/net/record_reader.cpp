@@ -16,8 +16,8 @@ namespace lockstep {
 namespace {
 
 constexpr std::size_t kLargestRecordFrame = sizeof(RecordHeader) + kLongestRecord + kAeadTagBytes;
-// Several records, so that a system call is nothing against them.
-constexpr std::size_t kBufferBytes = 4 * kLargestRecordFrame;
+// What follows a record is received with it, but not so much that the cache loses it.
+constexpr std::size_t kBufferBytes = 2 * kLargestRecordFrame;
 // What is read with a header. A connection that carries only small messages needs no more, and the
 // rest of a long message is not copied twice.
 constexpr std::size_t kSmallBuffer = std::size_t{4} << 10;

@@ -146,7 +146,15 @@ TEST(SlicePipe, NoFlippedBitReachesASlice) {
     const Listener listener = listen_tcp({"127.0.0.1", 0});
     SlicePipe worker(connect_tcp(proxy.front(listener.address), soon()));
     SlicePipe server(accept_connection(listener.fd.get(), soon()), {}, "rank 1 and rank 0", {1, 0});
-    std::jthread writer([&] { send_stream(worker, slice.size(), slice.size()); });
+    std::jthread writer([&] {
+      for (std::size_t done = 0; done < slice.size();) {
+        const iovec rest{const_cast<std::byte*>(slice.data()) + done, slice.size() - done};
+        const auto taken = worker.write({&rest, 1});
+        if (!taken) return;  // the server has closed the connection
+        if (*taken == 0) sleep_on(worker, false, true);
+        done += *taken;
+      }
+    });
     std::vector<std::byte> came(slice.size());
     std::size_t filled = 0;
     try {
