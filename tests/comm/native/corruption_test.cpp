@@ -30,9 +30,12 @@ struct Result {
   bool failed() const {
     return std::ranges::any_of(errors, [](const auto& error) { return error.has_value(); });
   }
+  // As a log has them: with the rank that reports them.
   std::string text() const {
     std::string all;
-    for (const auto& error : errors) all += error ? fmt::format("{}\n", error->what()) : "-\n";
+    for (std::size_t rank = 0; rank < errors.size(); ++rank) {
+      all += fmt::format("rank {}: {}\n", rank, errors[rank] ? errors[rank]->what() : "no error");
+    }
     return all;
   }
 };
