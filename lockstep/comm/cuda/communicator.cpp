@@ -118,10 +118,7 @@ SymmetricBuffer CudaCommunicator::allocate(std::size_t bytes) {
   collectives_.run([&] {
     throw_failure();
     made = memory_.allocate(bytes);
-    use_device(options_.device.index);
-    check(cudaMemcpyAsync(bases_.data() + made.index * kMostRanks * sizeof(std::byte*),
-                          made.bases.data(), sizeof(made.bases), cudaMemcpyHostToDevice, stream_),
-          "preparing symmetric memory");
+    store_bases(made);
     if (bytes > 0) {
       check(cudaMemsetAsync(made.bases[static_cast<std::size_t>(rank())], 0, bytes, stream_),
             "preparing symmetric memory");
@@ -139,11 +136,15 @@ SymmetricBuffer CudaCommunicator::allocate(std::size_t bytes) {
 void CudaCommunicator::prepare_staging() {
   if (staging_) return;
   staging_ = memory_.allocate(kStagingBytes);
-  check(cudaMemcpyAsync(bases_.data() + staging_->index * kMostRanks * sizeof(std::byte*),
-                        staging_->bases.data(), sizeof(staging_->bases), cudaMemcpyHostToDevice,
-                        stream_),
-        "preparing a communicator");
-  check(cudaStreamSynchronize(stream_), "preparing a communicator");
+  store_bases(*staging_);
+}
+
+void CudaCommunicator::store_bases(const PeerMemory::Allocation& made) {
+  use_device(options_.device.index);
+  check(cudaMemcpyAsync(bases_.data() + made.index * kMostRanks * sizeof(std::byte*),
+                        made.bases.data(), sizeof(made.bases), cudaMemcpyHostToDevice, stream_),
+        "preparing symmetric memory");
+  check(cudaStreamSynchronize(stream_), "preparing symmetric memory");
 }
 
 // ---- errors
@@ -231,7 +232,7 @@ CudaCommunicator::Placed CudaCommunicator::agree(const Call& call) {
   return placed;
 }
 
-void CudaCommunicator::run(const Call& call) {
+void CudaCommunicator::check_call(const Call& call) const {
   validate(call, rank(), size());
   if (reduces(call.kind) && call.op.kind == ReduceOp::kUser) {
     fail(ErrorCode::kUnsupported, "{}: GPUs cannot run the reduction \"{}\" of the caller",
@@ -242,13 +243,25 @@ void CudaCommunicator::run(const Call& call) {
          "{} by {}: on GPUs algorithms cannot be chosen; leave it to the communicator",
          name(call.kind), call.algorithm);
   }
+}
+
+bool CudaCommunicator::is_message(const Call& call) {
+  return call.kind == Collective::kSend || call.kind == Collective::kReceive;
+}
+
+TaskQueue& CudaCommunicator::messages_like(const Call& call) {
+  return (call.kind == Collective::kSend ? sends_ : receives_)[static_cast<std::size_t>(call.peer)];
+}
+
+void CudaCommunicator::run(const Call& call) {
+  check_call(call);
   const cudaStream_t current = CurrentStream::get();
-  if (call.kind == Collective::kSend || call.kind == Collective::kReceive) {
+  if (is_message(call)) {
     if (current != nullptr) {
       fail(ErrorCode::kUnsupported, "{} in the order of a stream is not supported",
            name(call.kind));
     }
-    return transfer(call);
+    return messages_like(call).run([&] { transfer(call); });
   }
   use_device(options_.device.index);
   if (current != nullptr) {
@@ -268,10 +281,9 @@ void CudaCommunicator::execute(const Call& call) {
 }
 
 Work CudaCommunicator::start(const Call& call) {
-  validate(call, rank(), size());
-  if (call.kind == Collective::kSend || call.kind == Collective::kReceive) {
-    auto& queue = call.kind == Collective::kSend ? sends_ : receives_;
-    return queue[static_cast<std::size_t>(call.peer)].submit([this, call] { transfer(call); });
+  check_call(call);
+  if (is_message(call)) {
+    return messages_like(call).submit([this, call] { transfer(call); });
   }
   return collectives_.submit([this, call] { execute(call); });
 }

@@ -63,6 +63,11 @@ class CudaCommunicator final : public Communicator {
   void queue_all_reduce(const Call& call, cudaStream_t stream, const Placed& placed);
   void transfer(const Call& call);
   void prepare_staging();
+  // Tells kernels where an allocation lies on each rank.
+  void store_bases(const PeerMemory::Allocation& made);
+  void check_call(const Call& call) const;
+  static bool is_message(const Call& call);
+  TaskQueue& messages_like(const Call& call);  // to or from the same rank
 
   Header header_of(const Call& call, const Placed& placed, std::size_t bytes) const;
   std::size_t piece_of(std::size_t blocks, std::size_t element) const;
