@@ -4,7 +4,7 @@
 // and of a reduction some sampled elements of its input; after it, the CRC-32C of an all_reduce's
 // result. The notes of all ranks are gathered, and every rank compares them with what it got:
 //
-//   broadcast, scatter, gather, all_gather, all_to_all   every block has the sum that its giver took
+//   broadcast, scatter, gather, all_gather, all_to_all   every block has the sum its giver took
 //   all_reduce                                           all ranks have the same result
 //   reduce, all_reduce, reduce_scatter                   the sampled elements, combined again in
 //                                                        rank order, are the result's
