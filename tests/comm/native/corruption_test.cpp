@@ -141,7 +141,7 @@ TEST(Strangers, FiveHundredHalfOpenOnesDoNotDisturbAJob) {
     };
     const auto errors = run_job(job, [&](Communicator& world) {
       EXPECT_TRUE(results_are_right(world));
-      // More of them while a part of the job meets again.
+      // They are still there while a part of the job meets again, at ports of its own.
       const auto half = world.split(world.rank() % 2, 0);
       EXPECT_TRUE(results_are_right(world));
     });

@@ -182,6 +182,8 @@ std::vector<Case> cases() {
       {"comm.interface", "10.0.0.1", {"comm.backend=threads"}, {}},
       {"comm.check", "false", {}, {mpi}},
       {"comm.emulate", "1Gbit,1us", {mpi}, {}},
+      {"comm.trusted_network", "true", {mpi}, {}},
+      {"comm.trusted_network", "true", {"comm.encrypt=on"}, {}},
       {"comm.emulated_nodes", "2", {mpi}, {}},
   };
 }
