@@ -9,7 +9,6 @@ void add_bench(CLI::App& app, int& exit_code) {
   CLI::App* bench = app.add_subcommand("bench", "Measure speed, beside the peers of the field");
   bench->require_subcommand(1);
   add_bench_collectives(*bench, exit_code);
-  add_bench_device_collectives(*bench, exit_code);
   add_bench_ops(*bench, exit_code);
   add_bench_worker(*bench, exit_code);
   add_bench_train(*bench, exit_code);
@@ -21,6 +20,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_zero(*bench, exit_code);
   add_bench_tokenize(*bench, exit_code);
   add_bench_offload(*bench, exit_code);
+  add_bench_device_collectives(*bench, exit_code);
 }
 
 void check_bench_options(const train::TrainOptions& options) {

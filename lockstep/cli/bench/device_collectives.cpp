@@ -1,4 +1,4 @@
-// lockstep bench device_collectives: ranks that exchange data in the memory of GPUs.
+// lockstep bench device-collectives: ranks that exchange data in the memory of GPUs.
 #include <fmt/format.h>
 
 #include <memory>
@@ -21,9 +21,9 @@ constexpr const char* kBenchDeviceExamples =
 on a stream one after the other, so the time of a call is that from stream to stream.
 
 Examples:
-  lockstep bench device_collectives --ranks 2 --sizes 8,64Ki,64Mi
-  lockstep launch -n 4 -- lockstep bench device_collectives --sizes 64Mi
-  lockstep bench device_collectives --op all_gather,reduce_scatter
+  lockstep bench device-collectives --ranks 2 --sizes 8,64Ki,64Mi
+  lockstep launch -n 4 -- lockstep bench device-collectives --sizes 64Mi
+  lockstep bench device-collectives --op all_gather,reduce_scatter
 
 touched   bytes that all ranks read and write in a call, per second; ranks that share a GPU share
           its memory's bandwidth, which the copy beside it measures)";
@@ -93,7 +93,7 @@ int bench_device(const BenchDeviceFlags& flags) {
 void add_bench_device_collectives(CLI::App& bench, int& exit_code) {
   const auto flags = std::make_shared<BenchDeviceFlags>();
   CLI::App* command = bench.add_subcommand(
-      "device_collectives", "Time collectives in the memory of GPUs, from stream to stream");
+      "device-collectives", "Time collectives in the memory of GPUs, from stream to stream");
   command->footer(kBenchDeviceExamples);
   command->add_option("--op", flags->ops, "operations")->type_name("NAMES")->capture_default_str();
   command->add_option("--sizes", flags->sizes, "bytes per rank")
