@@ -76,8 +76,10 @@ void Recorder::end_message(std::uint64_t serial) {
 std::string recorded_operations(const shared::Area& area, int most) {
   std::vector<Line> lines;
   for (const shared::Record& record : area.records) {
-    if (record.started == 0) continue;
-    lines.push_back({record.started, record.ended, describe(record.fingerprint)});
+    const std::uint64_t started = record.started.load(std::memory_order_relaxed);
+    if (started == 0) continue;
+    lines.push_back(
+        {started, record.ended.load(std::memory_order_relaxed), describe(record.fingerprint)});
   }
   keep_newest(lines, most);
   std::vector<Line> messages;

@@ -30,12 +30,14 @@ class Recorder {
   // Records the start of a collective; end() finishes the record. One thread at a time.
   shared::Record& begin(const Fingerprint& fingerprint) {
     shared::Record& record = area_.records[next_++ % shared::kRecords];
-    record.started = ticks();
-    record.ended = 0;
+    record.started.store(ticks(), std::memory_order_relaxed);
+    record.ended.store(0, std::memory_order_relaxed);
     record.fingerprint = fingerprint;
     return record;
   }
-  static void end(shared::Record& record) { record.ended = ticks(); }
+  static void end(shared::Record& record) {
+    record.ended.store(ticks(), std::memory_order_relaxed);
+  }
 
   // Records the start of a message or signal, on any thread; pass the result to end_message().
   std::uint64_t begin_message(const MessageNote& note);

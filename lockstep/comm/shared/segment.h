@@ -71,10 +71,11 @@ struct alignas(kLine) Post {
   alignas(kLine) Fingerprint fingerprint;  // read only to explain a mismatch
 };
 
-// One operation of the flight recorder. `ended` is 0 while it runs.
+// One operation of the flight recorder. `ended` is 0 while it runs. Times are atomic because a rank
+// that has failed reads the records of others, which may end an operation meanwhile.
 struct Record {
-  std::uint64_t started = 0;  // ticks
-  std::uint64_t ended = 0;
+  std::atomic<std::uint64_t> started;  // ticks
+  std::atomic<std::uint64_t> ended;
   Fingerprint fingerprint;
 };
 
