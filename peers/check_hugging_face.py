@@ -23,7 +23,8 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, decoders, trainers
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+from transformers import PreTrainedTokenizerFast
 from transformers.utils import logging
 
 TOLERANCE = 1e-4
@@ -45,6 +46,8 @@ def make_models():
     yield "llama, tied", LlamaForCausalLM(LlamaConfig(
         **llama, tie_word_embeddings=True,
         rope_parameters={"rope_type": "default", "rope_theta": 500000.0}))
+    yield "mixtral", MixtralForCausalLM(MixtralConfig(
+        **llama, num_local_experts=6, num_experts_per_tok=3, tie_word_embeddings=False))
     yield "bert", BertForMaskedLM(BertConfig(**bert))
 
 

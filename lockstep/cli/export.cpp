@@ -8,6 +8,7 @@
 #include "lockstep/base/text/number.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/model_io/interchange.h"
 
 namespace lockstep::cli {
@@ -19,12 +20,14 @@ tokenizer. The folder is written completely or not at all.
 
 Examples:
   lockstep export runs/first my-model
+  lockstep export runs/first my-model --checkpoint best
   lockstep export runs/first/checkpoints/step-00001000 my-model --dtype bf16 --shard-size 2GB
 
   >>> AutoModelForCausalLM.from_pretrained("my-model"))";
 
 struct ExportFlags {
   std::string from;
+  std::string checkpoint;
   std::string to;
   std::string dtype = "f32";
   std::string shard_size = "5GB";
@@ -50,7 +53,8 @@ train::ExportOptions export_options(const ExportFlags& flags) {
 void run_export(const ExportFlags& flags) {
   const train::ExportOptions options = export_options(flags);
   const auto warn = [](const std::string& text) { fmt::print(stderr, "warning: {}\n", text); };
-  const train::Interchanged done = train::export_hugging_face(flags.from, flags.to, options, warn);
+  const train::Interchanged done = train::export_hugging_face(
+      train::choose_checkpoint(flags.from, flags.checkpoint), flags.to, options, warn);
   for (const std::string& notice : done.notices) fmt::print(stderr, "note: {}\n", notice);
   fmt::print("{}: {}, {} parameters in {}\n", flags.to, done.shape.name,
              format_count(done.parameters), name(options.dtype));
@@ -67,6 +71,10 @@ void add_export(CLI::App& app, int& exit_code) {
   command->add_option("to", flags->to, "The folder: new, empty, or an earlier export")
       ->type_name("HF_FOLDER")
       ->required();
+  command
+      ->add_option("--checkpoint", flags->checkpoint,
+                   "Of a run: newest, best (the lowest validation loss) or a step [newest]")
+      ->type_name("WHICH");
   command->add_option("--dtype", flags->dtype, "f32, bf16 or f16")->capture_default_str();
   command->add_option("--shard-size", flags->shard_size, "The most bytes of one file")
       ->capture_default_str();

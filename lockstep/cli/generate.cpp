@@ -37,6 +37,7 @@ standard error. The same seed gives the same text.
 
 Examples:
   lockstep generate run "Once upon a time"
+  lockstep generate run --checkpoint best "Once upon a time"
   lockstep generate run/checkpoints/step-00001000 --tokens 500 --temperature 0.7 --top-p 0.9
   lockstep generate gpt2/ --prompt-file story.txt --count 3 --seed 7
   lockstep generate gpt2/ --prompts beginnings.txt --batch 16
@@ -54,6 +55,7 @@ drops the older half of the text and continues with the newer half.)";
 
 struct GenerateFlags {
   std::string model;
+  std::string checkpoint;
   std::string prompt;
   bool has_prompt = false;
   std::string prompt_file;
@@ -220,13 +222,14 @@ int generate(const GenerateFlags& flags) {
   options.device = flags.device;
   const auto ops = train::make_ops(options);
   const auto warn = [](const std::string& text) { fmt::print(stderr, "lockstep: {}\n", text); };
-  if (const auto translator = train::open_translator(
-          flags.model, plan::precision_from_name(flags.precision), *ops, warn)) {
+  const std::string model = train::choose_checkpoint(flags.model, flags.checkpoint).string();
+  if (const auto translator =
+          train::open_translator(model, plan::precision_from_name(flags.precision), *ops, warn)) {
     const std::string texts =
         flags.prompts.empty() ? prompt : without_last_break(read_file(flags.prompts));
     return translate(flags, *translator, texts, ops->name());
   }
-  const train::SavedModel saved = train::open_model(flags.model, warn);
+  const train::SavedModel saved = train::open_model(model, warn);
   if (saved.tokenizer == nullptr) {
     fail(ErrorCode::kInvalidArgument,
          "{} has no tokenizer.json, so its tokens cannot be turned into text; put the tokenizer's "
@@ -272,6 +275,10 @@ void add_generate(CLI::App& app, int& exit_code) {
   command->add_option("model", flags->model, "a run, a checkpoint or a Hugging Face folder")
       ->required()
       ->type_name("FOLDER");
+  command
+      ->add_option("--checkpoint", flags->checkpoint,
+                   "of a run: newest, best (the lowest validation loss) or a step [newest]")
+      ->type_name("WHICH");
   CLI::Option* prompt = command->add_option("prompt", flags->prompt, "the text to continue");
   CLI::Option* file =
       command->add_option("--prompt-file", flags->prompt_file, "a file with the text to continue")

@@ -13,8 +13,8 @@ namespace {
 
 constexpr const char* kImportFooter =
     R"(Reads config.json, model.safetensors (or its shards) and tokenizer.json of GPT2LMHeadModel,
-LlamaForCausalLM and BertForMaskedLM. The run has one checkpoint, of step 0, with the model's
-parameters; generate, train and export take it like any other.
+LlamaForCausalLM, MixtralForCausalLM and BertForMaskedLM. The run has one checkpoint, of step 0,
+with the model's parameters; generate, train and export take it like any other.
 
 Examples:
   lockstep import gpt2 runs/gpt2

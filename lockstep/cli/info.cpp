@@ -8,6 +8,7 @@
 #include "lockstep/base/system/cpu_set.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
+#include "lockstep/comm/device_communicator.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/tensor/cuda.h"
 
@@ -43,6 +44,16 @@ void print_gpus() {
   if (const std::string why = why_no_cuda(); !why.empty()) fmt::print("gpu       none: {}\n", why);
 }
 
+// Needed by GPUs of several nodes alone.
+void print_nccl() {
+  const NcclInfo nccl = nccl_info();
+  if (nccl.problem.empty()) {
+    fmt::print("nccl      {} ({})\n", nccl.version, nccl.file);
+  } else if (cuda_is_available()) {
+    fmt::print("nccl      none: {}\n", nccl.problem);
+  }
+}
+
 }  // namespace
 
 void add_info(CLI::App& app, int& exit_code) {
@@ -53,6 +64,7 @@ void add_info(CLI::App& app, int& exit_code) {
     fmt::print("lockstep  {}\n", LOCKSTEP_VERSION);
     print_cpu();
     print_gpus();
+    print_nccl();
     exit_code = 0;
   });
 }

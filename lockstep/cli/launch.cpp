@@ -35,6 +35,8 @@ void add_launch(CLI::App& app, int& exit_code) {
                    "Ranks on this machine")
       ->capture_default_str();
   add_node_flags(*command, *flags);
+  add_restart_flag(*command, *flags,
+                   "How often all ranks are started again after one has failed [0]");
   command->add_option("--env", flags->environment, "NAME=value for the ranks; may be repeated")
       ->allow_extra_args(false);
   command->add_option("--config", flags->config,

@@ -33,18 +33,30 @@ void add_node_flags(CLI::App& command, LaunchFlags& flags) {
   command.add_option("--join-timeout", flags.join_timeout, "How long to wait for other nodes")
       ->capture_default_str();
   command
+      .add_option("--rejoin-timeout", flags.rejoin_timeout,
+                  "How long nodes wait for one that was lost to be started again, where there are "
+                  "restarts")
+      ->capture_default_str();
+  command
       .add_option("--grace", flags.grace,
                   "After a failure, how long the other ranks have to end on their own, and again "
                   "after SIGTERM")
       ->capture_default_str();
 }
 
+void add_restart_flag(CLI::App& command, LaunchFlags& flags, const std::string& meaning) {
+  command.add_option("--max-restarts,--max_restarts", flags.max_restarts, meaning)
+      ->check(CLI::Range(0, 1'000'000));
+}
+
 LaunchOptions resolve(const LaunchFlags& flags) {
   LaunchOptions options = flags.options;
+  if (flags.max_restarts) options.restarts.most = *flags.max_restarts;
   options.prefix_output = !flags.no_prefix;
   options.bind = !flags.no_bind;
   options.grace = milliseconds_of(flags.grace);
   options.join_timeout = milliseconds_of(flags.join_timeout);
+  options.rejoin_timeout = milliseconds_of(flags.rejoin_timeout);
   if (!flags.rendezvous.empty()) options.rendezvous = parse_host_port(flags.rendezvous);
   for (const std::string& entry : flags.environment) {
     const auto equals = entry.find('=');

@@ -11,8 +11,8 @@
 
 namespace {
 
-constexpr int kUsageError = 2;
-constexpr int kNonFiniteError = 3;  // a loss or a gradient is NaN or infinite
+using lockstep::cli::kNonFiniteError;
+using lockstep::cli::kUsageError;
 
 int exit_code_of(lockstep::ErrorCode code) {
   switch (code) {
@@ -42,11 +42,15 @@ int main(int argc, char** argv) {
   lockstep::cli::add_bench(app, exit_code);
   lockstep::cli::add_plan(app, exit_code);
   lockstep::cli::add_train(app, exit_code);
+  lockstep::cli::add_watch(app, exit_code);
   lockstep::cli::add_import(app, exit_code);
   lockstep::cli::add_export(app, exit_code);
   lockstep::cli::add_inspect(app, exit_code);
   lockstep::cli::add_tokenize(app, exit_code);
   lockstep::cli::add_generate(app, exit_code);
+  lockstep::cli::add_eval(app, exit_code);
+  lockstep::cli::add_runs(app, exit_code);
+  lockstep::cli::add_sweep(app, exit_code);
   lockstep::cli::add_info(app, exit_code);
   try {
     app.parse(argc, argv);

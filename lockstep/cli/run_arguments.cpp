@@ -27,8 +27,11 @@ void forget_replaced_data(const data::DataOptions& of_file, data::DataOptions& d
   const auto is_named = [&](std::string data::DataOptions::*field) {
     return data.*field != of_file.*field;
   };
-  const bool replaces =
-      std::ranges::any_of(kDataKinds, [&](const DataKind& kind) { return is_named(kind.data); });
+  const bool mixes = data.mixture != of_file.mixture;
+  const bool replaces = mixes || std::ranges::any_of(kDataKinds, [&](const DataKind& kind) {
+                          return is_named(kind.data);
+                        });
+  if (replaces && !mixes) data.mixture.clear();
   for (const DataKind& kind : kDataKinds) {
     if (!replaces || is_named(kind.data)) continue;
     (data.*kind.data).clear();

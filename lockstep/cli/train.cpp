@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,12 @@
 #include "lockstep/base/system/cpu_set.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/launch_flags.h"
+#include "lockstep/cli/live_process.h"
 #include "lockstep/cli/run_arguments.h"
+#include "lockstep/cli/train_rank.h"
 #include "lockstep/comm/native/threads.h"
-#include "lockstep/launch/exit_status.h"
-#include "lockstep/launch/make_world.h"
 #include "lockstep/launch/variables.h"
+#include "lockstep/parallel/strategy/mesh_of_job.h"
 #include "lockstep/train/memory/choice.h"
 #include "lockstep/train/options/data_paths.h"
 #include "lockstep/train/run/memory.h"
@@ -30,7 +32,9 @@ constexpr const char* kFooter =
     R"(A run lives in its folder, run.dir. The same command again continues from the newest
 checkpoint there, to the bit; so does `lockstep train RUN_FOLDER`, from any folder. Ctrl-C, SIGTERM
 and a closed terminal finish the step, save and exit with 75; a second Ctrl-C stops at once. A NaN or
-infinite loss exits with 3.
+infinite loss exits with 3. With --ranks a rank that dies or hangs is started again (--max-restarts);
+survive.* decides what stays in memory and when a rank hangs. Where a whole node is lost the others
+wait until the same command is started there again (--rejoin-timeout).
 
 A relative path in a configuration is looked for beside that file, then in the current folder; run.dir
 is relative to the current folder.
@@ -54,14 +58,6 @@ optimizer.params.lr, fp16.enabled, ... of DeepSpeed, n_layer, batch_size, max_it
 and llm.c; a configuration may be JSON. A name that would change what you expect and that there is
 no setting for is refused; settings without effect in a run are listed when it starts.)";
 
-train::ProgressOptions progress_options(const train::RunOptions& options) {
-  train::ProgressOptions progress;
-  progress.every = options.log_every;
-  progress.path = process_environment()(kTerminalVariable).value_or("");
-  progress.terminal = !progress.path.empty() || ::isatty(STDERR_FILENO) == 1;
-  return progress;
-}
-
 // As the file that LOCKSTEP_CONFIG names, the environment and the arguments give them.
 train::RunSettings read_settings(const std::vector<std::string>& arguments) {
   train::RunSettings settings;
@@ -72,25 +68,6 @@ train::RunSettings read_settings(const std::vector<std::string>& arguments) {
   settings.config.read_environment();
   read_run_arguments(settings, arguments);
   return settings;
-}
-
-std::vector<std::unique_ptr<train::RunObserver>> observers_of(const train::RunOptions& options) {
-  std::vector<std::unique_ptr<train::RunObserver>> observers;
-  observers.push_back(train::make_progress(progress_options(options)));
-  observers.push_back(train::make_metrics_file());
-  observers.push_back(train::make_sample_file());
-  observers.push_back(train::make_event_file());
-  observers.push_back(train::make_report());
-  return observers;
-}
-
-train::RunOutcome train_as(const train::RunSettings& settings, const train::RunRanks& ranks,
-                           const train::StopSignal& stop) {
-  std::vector<std::unique_ptr<train::RunObserver>> observers;
-  if (ranks.world == nullptr || ranks.world->rank() == 0) {
-    observers = observers_of(settings.options);
-  }
-  return train::run_training(settings, observers, stop, ranks);
 }
 
 // Every rank a thread of this process, with its share of the cores.
@@ -115,6 +92,8 @@ int train_in_processes(const std::vector<std::string>& arguments, int ranks,
   flags.no_prefix = true;
   flags.options.error_prefix = kErrorPrefix;
   flags.options.ranks_per_node = ranks / flags.options.nodes;
+  flags.options.restarts = {
+      .most = kUsualRestarts, .has_links = true, .final_codes = {kUsageError, kNonFiniteError}};
   // Rank 0 leads, and servers hold the parameters. The remaining workers take over the work of any
   // other rank.
   if (options.strategy == parallel::StrategyKind::kParameterServer &&
@@ -126,20 +105,37 @@ int train_in_processes(const std::vector<std::string>& arguments, int ranks,
       return rank != 0;
     };
   }
+  if (const auto mesh = parallel::mesh_of_job(options, ranks)) {
+    flags.options.describe_rank = [mesh](int rank) { return plan::describe_rank(*mesh, rank); };
+  }
   if (::isatty(STDERR_FILENO) == 1) {
     const char* terminal = ::ttyname(STDERR_FILENO);
     flags.options.live_output = true;
     flags.options.environment.emplace_back(kTerminalVariable,
                                            terminal != nullptr ? terminal : "/dev/tty");
   }
+  flags.options.environment.emplace_back(kLiveVariable, "1");
   flags.options.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train"};
   auto& command = flags.options.command;
   command.insert(command.end(), arguments.begin(), arguments.end());
   return launch_job(resolve(flags));
 }
 
-int exit_code_of(train::RunOutcome outcome) {
-  return outcome == train::RunOutcome::kFinished ? 0 : kToBeContinued;
+// Restarts are the launcher's, and its ranks are processes.
+void check_restarts(const LaunchFlags& flags, const World& world, bool threads) {
+  if (!flags.max_restarts || *flags.max_restarts == 0) return;
+  if (world.origin != kNothingSet) {
+    fail(ErrorCode::kInvalidArgument,
+         "--max-restarts {} has no effect: a launcher started this process as rank {} of {} ({}), "
+         "and restarts are the launcher's. Leave it out, or start lockstep without a launcher",
+         *flags.max_restarts, world.rank, world.size, world.origin);
+  }
+  if (threads) {
+    fail(ErrorCode::kInvalidArgument,
+         "--max-restarts {} needs ranks that are processes, and comm.backend = \"threads\" makes "
+         "them threads of one. Leave one of the two out",
+         *flags.max_restarts);
+  }
 }
 
 int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flags) {
@@ -165,7 +161,9 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
            ranks, world.rank, world.size, world.origin);
     }
   }
-  if (world.origin == kNothingSet && ranks > 1) {
+  check_restarts(flags, world, threads);
+  const bool restarts = flags.max_restarts.value_or(0) > 0;
+  if (world.origin == kNothingSet && (ranks > 1 || restarts)) {
     if (settings.options.comm.backend == Backend::kMpi) {
       fail(ErrorCode::kInvalidArgument,
            "--ranks {0} starts ranks without MPI; with comm.backend = \"mpi\" write mpirun -n {0} "
@@ -176,19 +174,15 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
     const train::RunSettings planned =
         train::plan_job(settings, {.workers = parallel::workers_of(parallel, ranks)});
     train::check_memory_before(planned.options.train, train::open_settings(planned.config));
+    // The run's folder is on the first node.
+    std::optional<LiveProcess> page;
+    if (flags.options.node_rank == 0) page.emplace(settings.options);
     return threads ? exit_code_of(train_in_threads(settings, ranks))
                    : train_in_processes(arguments, ranks, parallel, flags);
   }
-  const train::StopSignal stop(world.size == 1);  // a launcher says it for its ranks
-  std::unique_ptr<Communicator> communicator;
-  if (world.size > 1 || settings.options.comm.backend == Backend::kMpi) {
-    // A rank that waits for the others has nothing to save.
-    const train::StartUp start_up(stop, kToBeContinued, world.rank == 0);
-    communicator = make_world(world, settings.options.comm);
-  }
-  const train::RunRanks all{.world = communicator.get(),
-                            .host = reachable_host(world, settings.options.comm)};
-  return exit_code_of(train_as(settings, all, stop));
+  std::optional<LiveProcess> page;
+  if (world.rank == 0) page.emplace(settings.options);
+  return train_rank(settings, world);
 }
 
 }  // namespace
@@ -206,6 +200,10 @@ void add_train(CLI::App& app, int& exit_code) {
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   add_node_flags(*command, *flags);
+  add_restart_flag(
+      *command, *flags,
+      fmt::format("How often failed ranks are started again in an hour of progress [{}]",
+                  kUsualRestarts));
   const CLI::Option* helps =
       command
           ->add_option("--help-config", *help_config,

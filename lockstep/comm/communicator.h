@@ -65,7 +65,7 @@ class Communicator {
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string_view backend() const = 0;  // "native", "threads", "mpi", "cuda"
+  virtual std::string_view backend() const = 0;  // "native", "threads", "mpi", "cuda", "nccl"
   // The device whose memory its data lies in.
   virtual Device device() const { return {}; }
 

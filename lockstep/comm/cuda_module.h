@@ -1,4 +1,4 @@
-// The communicator that liblockstep_cuda.so exports; tensor/cuda_module.h has the rest of its
+// The communicators that liblockstep_cuda.so exports; tensor/cuda_module.h has the rest of its
 // interface.
 #pragma once
 
@@ -8,6 +8,10 @@ namespace lockstep::cuda {
 
 // extern "C" in the module. The result belongs to the caller; it throws Error.
 inline constexpr char kCommunicatorSymbol[] = "lockstep_cuda_communicator";
+inline constexpr char kNcclCommunicatorSymbol[] = "lockstep_nccl_communicator";
 using CommunicatorFunction = Communicator*(const DeviceCommunicatorOptions*, Communicator* host);
+
+inline constexpr char kNcclInfoSymbol[] = "lockstep_nccl_info";
+using NcclInfoFunction = void(NcclInfo*);
 
 }  // namespace lockstep::cuda

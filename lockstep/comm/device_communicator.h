@@ -7,21 +7,32 @@
 //
 // A call outside of a stream's task begins after all operations that are queued on the GPU, and
 // returns when it is done. In a task of a Stream of this GPU, or of an Ops (in_order(), a capture),
-// a call is queued, and what the stream queues later begins after it; then its data must be in
-// symmetric memory (an all-reduce of up to 256 KiB may have it anywhere). Errors of queued calls
-// are thrown by later calls; failure() returns them too.
+// a call is queued, and what the stream queues later begins after it. Errors of queued calls are
+// thrown by later calls; failure() returns them too.
 //
-// Kernels of all ranks work together on mapped memory: the ranks are on one node, and their GPUs
-// can read each other's memory, or are the same. The host's communicator starts and ends them: it
-// is used for handles of memory, messages (send and receive) and signals, and the loss of a rank
-// ends waiting kernels. User reductions are not supported. All sums have the order of a balanced
-// tree over ranks, so 2 ranks and 4 give the same bits as parallel.reduction = "tree" promises.
+// The host's communicator starts and ends both backends: it knows when a rank is lost, which ends
+// what waits for it on the GPU, and carries messages (send and receive) and signals. User
+// reductions are not supported.
+//
+// Native (comm/cuda): kernels of all ranks work together on mapped memory. The ranks are on one
+// node, and their GPUs can read each other's memory, or are the same. Queued calls need their data
+// in symmetric memory (an all-reduce of up to 256 KiB may have it anywhere). Calls can be captured.
+// All sums have the order of a balanced tree over ranks, so 2 ranks and 4 give the same bits as
+// parallel.reduction = "tree" promises.
+//
+// NCCL (comm/nccl): ranks on any nodes. Their hosts compare every call before NCCL sees it, so a
+// queued call waits until all ranks have made it. Data may lie anywhere on the GPU. Calls cannot be
+// captured. Sums have NCCL's order, or that of the tree with `tree_order`; elements of 16 bits and
+// minima and maxima of floating-point numbers, which NCCL rounds or treats otherwise, always have
+// the tree's.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <string>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/comm/options.h"
 #include "lockstep/tensor/device.h"
 
 namespace lockstep {
@@ -29,12 +40,23 @@ namespace lockstep {
 struct DeviceCommunicatorOptions {
   Device device;
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
+  DeviceBackend backend = DeviceBackend::kAuto;
+  bool tree_order = false;  // of NCCL's sums, too
 };
 
-// Of the same ranks as `host`. Called by all of them. Throws Error(kUnsupported) where GPUs cannot
-// be reached from each other, or are of several nodes.
+// Of the same ranks as `host`. Called by all of them. Throws Error(kUnsupported) where the backend
+// does not serve: native on several nodes or between GPUs that cannot reach each other, NCCL where
+// it is not installed.
 std::unique_ptr<Communicator> make_device_communicator(std::unique_ptr<Communicator> host,
                                                        const DeviceCommunicatorOptions& options);
+
+// The NCCL library that was found, or why there is none.
+struct NcclInfo {
+  std::string version;  // "2.28.9"
+  std::string file;
+  std::string problem;  // empty: it can be used
+};
+NcclInfo nccl_info();
 
 // Symmetric device memory takes whole pages.
 inline constexpr std::size_t kSymmetricPage = std::size_t{2} << 20;

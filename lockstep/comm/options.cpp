@@ -13,6 +13,7 @@ namespace {
 
 constexpr std::string_view kTransportNames[] = {"auto", "shm", "tcp"};
 constexpr std::string_view kBackendNames[] = {"native", "threads", "mpi"};
+constexpr std::string_view kDeviceBackendNames[] = {"auto", "native", "nccl"};
 constexpr std::string_view kVerifyNames[] = {"off", "sample", "all"};
 constexpr std::string_view kEncryptNames[] = {"auto", "off", "on"};
 
@@ -27,6 +28,10 @@ std::string_view name(TransportChoice transport) {
 }
 
 std::string_view name(Backend backend) { return kBackendNames[static_cast<std::size_t>(backend)]; }
+
+std::string_view name(DeviceBackend backend) {
+  return kDeviceBackendNames[static_cast<std::size_t>(backend)];
+}
 
 std::string default_cache_dir() {
   const EnvironmentLookup environment = process_environment();
@@ -77,6 +82,9 @@ void bind(Config& config, CommOptions& options) {
               "How ranks exchange bytes; auto: shared memory inside a node and TCP between nodes.");
   config.bind("comm.backend", options.backend, kBackendNames,
               "What moves the data: lockstep between processes (native) or threads, or MPI.");
+  config.bind("comm.device_backend", options.device_backend, kDeviceBackendNames,
+              "What moves the data of GPUs: lockstep's kernels on one node (native) or NCCL; auto: "
+              "native where all ranks are on one node, else nccl.");
   for (std::size_t i = 0; i < options.algorithms.size(); ++i) {
     const std::string_view collective = name(kScheduledCollectives[i]);
     config.bind(

@@ -5,6 +5,7 @@
 // documentation of each key.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstddef>
@@ -25,11 +26,14 @@ namespace lockstep {
 // How ranks exchange bytes; kAuto: shared memory inside a node and TCP between nodes.
 enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
 enum class Backend : std::uint8_t { kNative, kThreads, kMpi };
+// What moves the data of GPUs; kAuto: native where all ranks are on one node, else NCCL.
+enum class DeviceBackend : std::uint8_t { kAuto, kNative, kNccl };
 // Which collectives in shared memory are checked after the fact (comm/native/verification.h).
 enum class VerifyChoice : std::uint8_t { kOff, kSample, kAll };
 
 std::string_view name(TransportChoice transport);  // "auto", "shm", "tcp"
 std::string_view name(Backend backend);            // "native", "threads", "mpi"
+std::string_view name(DeviceBackend backend);      // "auto", "native", "nccl"
 
 inline constexpr std::string_view kAutoAlgorithm = "auto";
 
@@ -40,6 +44,7 @@ struct CommOptions {
   std::chrono::nanoseconds timeout = std::chrono::minutes(5);
   TransportChoice transport = TransportChoice::kAuto;
   Backend backend = Backend::kNative;
+  DeviceBackend device_backend = DeviceBackend::kAuto;
   // The algorithm of each scheduled collective: comm.algorithm.all_reduce and so on.
   std::array<std::string, std::size(kScheduledCollectives)> algorithms;
   std::string grid;
@@ -55,8 +60,15 @@ struct CommOptions {
   EncryptChoice encrypt = EncryptChoice::kAuto;
   bool trusted_network = false;
 
+  // Not a key: a shorter deadline of operations, once ranks have met; 0: there is none.
+  std::chrono::nanoseconds wait_limit{0};
+
   CommOptions() { algorithms.fill(std::string(kAutoAlgorithm)); }
 
+  // The deadline of operations.
+  std::chrono::nanoseconds wait_timeout() const {
+    return wait_limit.count() > 0 ? std::min(timeout, wait_limit) : timeout;
+  }
   // "auto" or a forced algorithm; collectives without schedules are always "auto".
   std::string_view algorithm(Collective collective) const;
   // The extents of `grid`, slowest first; empty if `grid` is. Throws Error(kInvalidArgument) for a

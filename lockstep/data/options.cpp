@@ -1,5 +1,13 @@
 #include "lockstep/data/options.h"
 
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+
+#include "lockstep/base/error.h"
+#include "lockstep/base/text/text.h"
+
 namespace lockstep::data {
 
 void bind(Config& config, DataOptions& options) {
@@ -13,6 +21,11 @@ void bind(Config& config, DataOptions& options) {
               "lines, each a document; empty: they are text.");
   config.bind("data.tokens", options.tokens,
               "A token file to train on: lockstep's, nanoGPT's, llm.c's or Megatron's.");
+  config.bind(
+      "data.mixture", options.mixture,
+      "Several token files to train on, each behind its weight: [\"0.7 web.tokens\", \"0.3 "
+      "code.tokens\"]. The share of a file in the sequences is its weight divided by the sum "
+      "of all.");
   config.bind("data.pairs", options.pairs,
               "A text file for translation: source, tab and target on each line.");
   config.bind("data.table", options.table,
@@ -34,6 +47,25 @@ void bind(Config& config, DataOptions& options) {
   config.bind("data.mask_fraction", options.mask_fraction,
               "The fraction of tokens that a masked model has to predict.",
               {.min = 0.001, .max = 0.999});
+}
+
+MixtureEntry parse_mixture_entry(std::string_view entry) {
+  MixtureEntry parsed;
+  const char* end = entry.data() + entry.size();
+  const auto [behind, error] = std::from_chars(entry.data(), end, parsed.weight);
+  const bool spaced = error == std::errc() && behind != end && *behind == ' ';
+  if (spaced) parsed.path = trim(std::string_view(behind, static_cast<std::size_t>(end - behind)));
+  if (parsed.path.empty() || !std::isfinite(parsed.weight) || parsed.weight <= 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "data.mixture lists '{}'; expected a weight over 0, a space and a token file, like \"0.7 "
+         "web.tokens\"",
+         entry);
+  }
+  return parsed;
+}
+
+std::string format_mixture_entry(const MixtureEntry& entry) {
+  return fmt::format("{} {}", entry.weight, entry.path);
 }
 
 }  // namespace lockstep::data

@@ -15,6 +15,15 @@
 // SIGUSR1 and SIGUSR2 to this node's ranks alone; a second SIGINT kills these at once and ends the
 // job. Standard input goes to rank 0, unless it is a terminal. What ranks leave running is killed
 // at the end.
+//
+// A job with restarts (LaunchOptions::restarts) does not end with a failed rank. The failure ends a
+// *generation*: the other ranks end or, if they can (launch/rank_link.h), keep their processes and
+// wait; then the launcher starts those that have ended again, and all meet in the next generation.
+// A stop request, an exit with 75 and what LaunchOptions::Restarts excludes end the job as ever.
+//
+// With several nodes a generation ends and begins on all of them: node 0's launcher decides
+// (launch/coordinator.h). When a node is lost, it waits for its launcher to be started again; when
+// node 0 is, the others wait for it and join it again.
 #pragma once
 
 #include <chrono>
@@ -46,8 +55,22 @@ struct LaunchOptions {
   // The prefix of the line with which ranks report why they fail, as their last line except for
   // indented ones; empty: unknown. An error that several ranks share is printed once.
   std::string error_prefix;
+  struct Restarts {
+    int most = 0;  // in an hour of progress; of all the job's time if ranks report no steps
+    // The ranks are lockstep's own: they report steps and errors that would come again, and can
+    // wait for the next generation.
+    bool has_links = false;
+    // Exit codes of errors that would come again.
+    std::vector<int> final_codes;
+  };
+  Restarts restarts;  // equal on all nodes
+  // With restarts: how long the others wait for a node that is lost to be started again.
+  std::chrono::milliseconds rejoin_timeout{600'000};
   // Whether the job continues without a failed rank; unset: never.
   std::function<bool(int rank)> tolerates_loss_of;
+  // What a rank is to the job besides its number ("data 1, pipeline 0"), for messages; unset or
+  // empty: nothing.
+  std::function<std::string(int rank)> describe_rank;
 };
 
 // In the supervisor of guardian.h: runs the job to its end and returns the exit code. Throws Error

@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <map>
+#include <mutex>
 #include <numeric>
 
 #include "lockstep/base/log.h"
@@ -39,10 +40,17 @@ std::size_t rank_descriptors(const World& world, const CommOptions& options) {
   return each * static_cast<std::size_t>(world.size - 1) + kOthers;
 }
 
+// A process may make worlds one after another; their exchanges must not meet. Each generation
+// counts its own: some of its ranks are new processes.
+std::string prefix_of_exchanges(int generation) {
+  static std::mutex mutex;
+  static std::map<int, int> worlds;
+  const std::lock_guard lock(mutex);
+  return fmt::format("generation {} world {} ", generation, worlds[generation]++);
+}
+
 std::unique_ptr<Communicator> make_native_world(const World& world, const CommOptions& options) {
-  // A process may make worlds one after another; their exchanges must not meet.
-  static std::atomic<int> worlds{0};
-  const std::string prefix = fmt::format("world {} ", worlds++);
+  const std::string prefix = prefix_of_exchanges(world.generation);
   NativeWorld native;
   native.rank = world.rank;
   native.size = world.size;
@@ -102,6 +110,11 @@ std::unique_ptr<Communicator> make_mpi_world(const World& world, const CommOptio
 }
 
 }  // namespace
+
+void leave_world(Communicator& world, std::string_view reason) {
+  if (auto* native = dynamic_cast<GroupCommunicator*>(&world)) return native->abandon(reason);
+  world.abort(reason);
+}
 
 std::string reachable_host(const World& world, const CommOptions& options) {
   if (!options.interface.empty()) return options.interface;

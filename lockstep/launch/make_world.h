@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/options.h"
@@ -20,6 +21,10 @@ std::unique_ptr<Communicator> make_world(const CommOptions& options = comm_optio
 
 // The same for a world that is already known.
 std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options);
+
+// Ends all communication of this rank with Error(kAborted, reason), while other threads are in it.
+// The others are not told; they have to be by whoever tells this one.
+void leave_world(Communicator& world, std::string_view reason);
 
 // The address at which the other ranks reach this one: comm.interface; else the one that leads to
 // the rendezvous; else, where MPI brings ranks of several nodes together, this node's name; else

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <array>
 #include <map>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/net/hmac.h"
 #include "lockstep/base/net/socket.h"
 #include "lockstep/base/system/descriptor_limit.h"
+#include "lockstep/base/text/hex.h"
 #include "lockstep/launch/variables.h"
 
 namespace lockstep {
@@ -33,6 +36,7 @@ std::map<std::string, std::string> place_variables(const LaunchOptions& options,
   set(kRendezvousVariable, format_host_port(setup.rendezvous));
   set(kHostedVariable, 1);
   set(kTokenVariable, token_text(setup.token));
+  set(kGenerationVariable, setup.generation);
   return variables;
 }
 
@@ -68,11 +72,17 @@ std::size_t launcher_descriptors(const LaunchOptions& options) {
 }
 
 std::unique_ptr<NodeLink> link_nodes(const LaunchOptions& options, const NodeSetup& setup) {
-  const std::string facts = fmt::format("{} {}", options.ranks_per_node, setup.master.port);
+  const std::string facts = encode(facts_of_node(options, setup));
   try {
     return std::make_unique<NodeLink>(setup.rendezvous, setup.token, options.node_rank,
                                       options.nodes, facts, deadline_in(options.join_timeout));
   } catch (const Error& error) {
+    if (error.code() == ErrorCode::kTimeout && error.ranks() == std::vector{options.node_rank}) {
+      fail(ErrorCode::kTimeout,
+           "another launcher takes part in this job as node {} and has not ended; give every "
+           "launcher a --node-rank of its own",
+           options.node_rank);
+    }
     if (error.code() != ErrorCode::kUnauthorized) throw;
     fail(ErrorCode::kUnauthorized,
          "node {} and node 0 have different tokens: {}. Copy node 0's ~/.config/lockstep/token to "
@@ -81,24 +91,43 @@ std::unique_ptr<NodeLink> link_nodes(const LaunchOptions& options, const NodeSet
   }
 }
 
-// All nodes must have as many ranks; node 0 says which port is left to MASTER_PORT.
-void compare_nodes(const LaunchOptions& options, NodeSetup& setup) {
-  for (std::size_t node = 0; node < setup.link->blobs().size(); ++node) {
-    int ranks = 0;
-    int master_port = 0;
-    if (std::sscanf(setup.link->blobs()[node].c_str(), "%d %d", &ranks, &master_port) != 2) {
-      fail(ErrorCode::kProtocol, "node {} sent a malformed description of itself", node);
-    }
-    if (ranks != options.ranks_per_node) {
-      fail(ErrorCode::kMismatch,
-           "node {} starts {} ranks and node {} starts {}; give all nodes the same -n", node, ranks,
-           options.node_rank, options.ranks_per_node);
-    }
-    if (node == 0) setup.master.port = static_cast<std::uint16_t>(master_port);
-  }
+std::string random_name() {
+  std::array<std::byte, 8> bytes;
+  fill_random(bytes);
+  return to_hex(bytes);
 }
 
 }  // namespace
+
+NodeFacts facts_of_node(const LaunchOptions& options, const NodeSetup& setup, int generation,
+                        std::vector<int> kept) {
+  return {.ranks = options.ranks_per_node,
+          .master_port = setup.master.port,
+          .restarts = options.restarts.most,
+          .job = setup.job,
+          .generation = generation,
+          .kept = std::move(kept)};
+}
+
+std::vector<NodeFacts> compare_nodes(const LaunchOptions& options, const NodeLink& link) {
+  std::vector<NodeFacts> nodes;
+  for (const std::string& blob : link.blobs()) {
+    const int node = static_cast<int>(nodes.size());
+    nodes.push_back(decode_facts(node, blob));
+    const NodeFacts& facts = nodes.back();
+    if (facts.ranks != options.ranks_per_node) {
+      fail(ErrorCode::kMismatch,
+           "node {} starts {} ranks and node {} starts {}; give all nodes the same -n", node,
+           facts.ranks, options.node_rank, options.ranks_per_node);
+    }
+    if (facts.restarts != options.restarts.most) {
+      fail(ErrorCode::kMismatch,
+           "node {} has --max-restarts {} and node {} has {}; give all nodes the same", node,
+           facts.restarts, options.node_rank, options.restarts.most);
+    }
+  }
+  return nodes;
+}
 
 NodeSetup set_up_node(const LaunchOptions& options) {
   check(options);
@@ -106,23 +135,31 @@ NodeSetup set_up_node(const LaunchOptions& options) {
   NodeSetup setup;
   setup.token = options.nodes == 1 ? mint_token() : find_token();
   setup.rendezvous = options.rendezvous.value_or(HostPort{kLoopback, 0});
+  setup.master.host = setup.rendezvous.host;
   if (options.node_rank == 0) {
+    setup.job = random_name();
     RendezvousOptions server;
     server.nodes = options.nodes;
     const HostPort listen = listen_address(setup.rendezvous, options.nodes > 1);
     setup.server = std::make_unique<RendezvousServer>(
         listen, setup.token, options.nodes * options.ranks_per_node, std::move(server));
     setup.rendezvous.port = setup.server->address().port;
-    setup.master.port = listen_tcp({listen.host, 0}).address.port;
+    setup.master.port = static_cast<std::uint16_t>(free_master_port(options, setup));
   }
-  setup.master.host = setup.rendezvous.host;
   if (options.nodes > 1) {
     fmt::print(stderr, "lockstep: node {} of {} waits for the others at {}\n", options.node_rank,
                options.nodes, format_host_port(setup.rendezvous));
     setup.link = link_nodes(options, setup);
-    compare_nodes(options, setup);
+    setup.nodes = compare_nodes(options, *setup.link);
+  } else {
+    setup.nodes = {facts_of_node(options, setup)};
   }
   return setup;
+}
+
+int free_master_port(const LaunchOptions& options, const NodeSetup& setup) {
+  const std::string host = listen_address(setup.rendezvous, options.nodes > 1).host;
+  return listen_tcp({host, 0}).address.port;
 }
 
 std::vector<std::string> rank_environment(const LaunchOptions& options, const NodeSetup& setup,
@@ -136,6 +173,7 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const No
     }
   }
   variables.erase(kTokenFileVariable);
+  variables.erase(kSupervisorVariable);  // a launcher's own
   for (const auto& [name, value] : options.environment) variables[name] = value;
   for (auto& [name, value] : place_variables(options, setup, local_rank)) variables[name] = value;
   std::vector<std::string> entries;

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/text/text.h"
 #include "lockstep/launch/blame.h"
+#include "lockstep/launch/variables.h"
 
 namespace lockstep {
 namespace {
@@ -22,22 +23,31 @@ constexpr std::size_t kLongestLastWord = 1000;
 }  // namespace
 
 RankProcess::RankProcess(int rank, SpawnRequest request, Sink output, Sink error,
-                         std::string error_prefix)
-    : rank_(rank), error_prefix_(std::move(error_prefix)) {
+                         std::string error_prefix, std::optional<RankLink> link)
+    : rank_(rank), link_(std::move(link)), error_prefix_(std::move(error_prefix)) {
   Pipe output_pipe = make_pipe();
   Pipe error_pipe = make_pipe();
   request.standard_output = output_pipe.write_end.get();
   request.standard_error = error_pipe.write_end.get();
   set_nonblocking(output_pipe.read_end.get());
   set_nonblocking(error_pipe.read_end.get());
+  if (link_) {
+    request.inherited = link_->rank_end();
+    request.environment.push_back(fmt::format("{}={}", kSupervisorVariable, link_->rank_end()));
+  }
   pid_ = spawn(request);
+  if (link_) link_->close_rank_end();
   streams_[0] = {std::move(output_pipe.read_end), std::move(output), {}, false};
   streams_[1] = {std::move(error_pipe.read_end), std::move(error), {}, true};
 }
 
 std::string RankProcess::describe() const {
-  return fmt::format("rank {} (pid {}) {}", rank_, pid_,
-                     status_ ? status_->describe() : std::string("runs"));
+  return fmt::format("{} {}", name(), status_ ? status_->describe() : std::string("runs"));
+}
+
+std::string RankProcess::name(std::string_view on_node) const {
+  return fmt::format("rank {}{} ({}{}pid {}{})", rank_, on_node, place_, place_.empty() ? "" : "; ",
+                     pid_, is_stopped() ? ", stopped" : "");
 }
 
 void RankProcess::signal_process(int signal) const {

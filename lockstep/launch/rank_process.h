@@ -7,11 +7,14 @@
 #include <deque>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/file/fd.h"
 #include "lockstep/launch/exit_status.h"
 #include "lockstep/launch/output.h"
+#include "lockstep/launch/rank_link.h"
 #include "lockstep/launch/spawn.h"
 
 namespace lockstep {
@@ -28,15 +31,20 @@ class RankProcess {
     std::string prefix;
     bool is_live = false;  // text that ends with a carriage return goes out at once
   };
+  // With a link the rank finds its end of it in its environment.
   RankProcess(int rank, SpawnRequest request, Sink output, Sink error,
-              std::string error_prefix = "");
+              std::string error_prefix = "", std::optional<RankLink> link = std::nullopt);
 
   int rank() const { return rank_; }
   pid_t pid() const { return pid_; }
   bool has_ended() const { return status_.has_value(); }
   const std::optional<ExitStatus>& status() const { return status_; }
   void set_status(ExitStatus status) { status_ = status; }
-  std::string describe() const;  // "rank 2 (pid 123) was killed by SIGKILL"
+  // "rank 2 (pid 123) was killed by SIGKILL" / "rank 2 on node 1 (data 1, tensor 0; pid 123)"
+  std::string describe() const;
+  std::string name(std::string_view on_node = "") const;
+  // What it is to the job (LaunchOptions::describe_rank).
+  void set_place(std::string place) { place_ = std::move(place); }
 
   // Sends a signal to the process, or to it and all in its process group; not after its end.
   // Stopped processes are continued, so that they receive a request to end.
@@ -51,6 +59,16 @@ class RankProcess {
   // Reads what is in both pipes now. / Emits what follows the last newline.
   void drain();
   void finish_lines();
+
+  // Its link; nullptr: it has none. / What it last reported through that: it waits for the next
+  // generation, because of the text; it ends with an error that would come again.
+  RankLink* link() { return link_ ? &*link_ : nullptr; }
+  const std::optional<std::string>& lost() const { return lost_; }
+  void set_lost(std::optional<std::string> why) { lost_ = std::move(why); }
+  bool is_final() const { return is_final_; }
+  void set_final() { is_final_ = true; }
+  // Whether it neither has ended nor waits.
+  bool is_busy() const { return !has_ended() && !lost_; }
 
   // Its last output, if that is an error. / Prints it, or drops it.
   const std::optional<std::string>& error() const { return error_; }
@@ -76,8 +94,12 @@ class RankProcess {
   static std::string_view emit_live(const Stream& stream, std::string_view text);
 
   int rank_;
+  std::string place_;
   pid_t pid_ = 0;
   std::optional<ExitStatus> status_;
+  std::optional<RankLink> link_;
+  std::optional<std::string> lost_;
+  bool is_final_ = false;
   Stream streams_[2];
   std::string error_prefix_;
   std::optional<std::string> error_;

@@ -1,5 +1,6 @@
 #include "lockstep/launch/spawn.h"
 
+#include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
@@ -44,9 +45,13 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   ::signal(SIGTTOU, SIG_DFL);
   restore_descriptor_limit();
   if (request.cpus) ::sched_setaffinity(0, sizeof(cpu_set_t), &request.cpus->native());
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  if (request.inherited >= 0) ::fcntl(request.inherited, F_SETFD, 0);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (request.holds_stop_signals) sigaddset(&blocked, signal);
+  }
+  ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
   if (::dup2(request.standard_input, STDIN_FILENO) >= 0 &&
       ::dup2(request.standard_output, STDOUT_FILENO) >= 0 &&
       ::dup2(request.standard_error, STDERR_FILENO) >= 0) {

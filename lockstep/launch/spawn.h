@@ -30,12 +30,15 @@ struct SpawnRequest {
   int standard_input = -1;
   int standard_output = -1;
   int standard_error = -1;
+  int inherited = -1;          // one more descriptor, which keeps its number; -1: none
   std::optional<CpuSet> cpus;  // nothing: as this process
+  // Requests to stop wait until the program unblocks them (train::StopSignal does).
+  bool holds_stop_signals = false;
 };
 
 // Starts it as the leader of a process group of its own, with the default for SIGPIPE and SIGTTOU
-// and no signal blocked. The kernel kills it when the calling thread ends. Throws CommandError when
-// it cannot be executed.
+// and no signal blocked but those. The kernel kills it when the calling thread ends. Throws
+// CommandError when it cannot be executed.
 pid_t spawn(const SpawnRequest& request);
 
 }  // namespace lockstep

@@ -54,7 +54,17 @@ Supervisor::Supervisor(const LaunchOptions& options, NodeSetup& setup, UniqueFd 
       error_port_(lead_to_the_same(STDOUT_FILENO, STDERR_FILENO) ? &output_port_
                                                                  : &separate_error_port_),
       plan_(options.grace),
-      verdict_(setup.link.get(), options.nodes) {
+      verdict_(job_link_, options.nodes),
+      job_link_(std::move(setup.link)) {
+  if (options.node_rank == 0) {
+    coordinator_.emplace(Coordinator::Options{.nodes = options.nodes,
+                                              .ranks_per_node = options.ranks_per_node,
+                                              .restarts = options.restarts.most,
+                                              .has_links = options.restarts.has_links,
+                                              .grace = options.grace,
+                                              .rejoin_timeout = options.rejoin_timeout},
+                         setup.nodes);
+  }
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTOU, SIG_IGN);  // a terminal set to stop background writers must not stop us
 }
@@ -62,8 +72,9 @@ Supervisor::Supervisor(const LaunchOptions& options, NodeSetup& setup, UniqueFd 
 Supervisor::~Supervisor() { kill_descendants(deadline_in(seconds(5))); }
 
 int Supervisor::run() {
-  start_ranks();
-  while (!job_is_over()) step(std::min({plan_.due(), verdict_.settled_by(), judged_by_}));
+  coordinate();
+  hear_nodes();
+  while (!job_is_over()) step(due());
   clean_up();
   return verdict_.culprit() ? verdict_.culprit()->exit_code : 0;
 }
@@ -76,25 +87,30 @@ RankProcess::Sink Supervisor::sink_of(OutputPort& port, int rank) const {
   return {&port, fmt::format("\033[{}m[{}]\033[0m ", colour, rank)};
 }
 
-void Supervisor::start_ranks() {
+std::unique_ptr<RankProcess> Supervisor::start_rank(int local_rank) {
   SpawnRequest request;
   request.program = find_program(options_.command.front());
   request.arguments = options_.command;
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!nothing) fail_errno("cannot open /dev/null", errno);
-  for (int local_rank = 0; local_rank < options_.ranks_per_node; ++local_rank) {
-    const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
-    const bool gets_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
-    request.standard_input = gets_input ? STDIN_FILENO : nothing.get();
-    request.environment = rank_environment(options_, setup_, local_rank);
-    if (options_.bind) {
-      request.cpus = CpuSet::of_this_thread().share(local_rank, options_.ranks_per_node);
-    }
-    RankProcess::Sink error = sink_of(*error_port_, rank);
-    error.is_live = options_.live_output && rank == 0;
-    ranks_.push_back(std::make_unique<RankProcess>(rank, request, sink_of(output_port_, rank),
-                                                   std::move(error), options_.error_prefix));
+  const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
+  const bool gets_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
+  request.standard_input = gets_input ? STDIN_FILENO : nothing.get();
+  request.environment = rank_environment(options_, setup_, local_rank);
+  // A rank that is asked to stop while a generation begins has states to save.
+  request.holds_stop_signals = options_.restarts.has_links && setup_.generation > 0;
+  if (options_.bind) {
+    request.cpus = CpuSet::of_this_thread().share(local_rank, options_.ranks_per_node);
   }
+  RankProcess::Sink error = sink_of(*error_port_, rank);
+  error.is_live = options_.live_output && rank == 0;
+  std::optional<RankLink> link;
+  if (options_.restarts.has_links && options_.restarts.most > 0) link.emplace();
+  auto process =
+      std::make_unique<RankProcess>(rank, std::move(request), sink_of(output_port_, rank),
+                                    std::move(error), options_.error_prefix, std::move(link));
+  if (options_.describe_rank) process->set_place(options_.describe_rank(rank));
+  return process;
 }
 
 bool Supervisor::all_ranks_ended() const {
@@ -102,14 +118,22 @@ bool Supervisor::all_ranks_ended() const {
 }
 
 bool Supervisor::job_is_over() const {
-  if (!all_ranks_ended()) return false;
+  if (!all_ranks_ended() || is_recovering_) return false;
   return verdict_.culprit() || (!verdict_.is_failure() && verdict_.all_nodes_succeeded());
+}
+
+Deadline Supervisor::due() const {
+  Deadline due = std::min({plan_.due(), verdict_.settled_by(), judged_by_});
+  if (verdict_.is_failure()) return due;
+  if (is_recovering_) due = std::min(due, kill_by_);
+  return coordinator_ ? std::min(due, coordinator_->due()) : due;
 }
 
 // Serves what happens until something has happened or `until` has come.
 void Supervisor::step(Deadline until) {
   std::vector<pollfd> entries{{signals_.get(), POLLIN, 0}, {lifeline_.get(), POLLIN, 0}};
-  entries.push_back({verdict_.fd(), POLLIN, 0});
+  entries.push_back({job_link_.fd(), POLLIN, 0});
+  entries.push_back({reconnection_ ? reconnection_->fd() : -1, POLLIN, 0});
   for (const OutputPort* port : {&output_port_, &separate_error_port_}) {
     entries.push_back({port->pending() > 0 ? port->fd() : -1, POLLOUT, 0});
   }
@@ -120,13 +144,20 @@ void Supervisor::step(Deadline until) {
       entries.push_back({fd, POLLIN, 0});
       readers.push_back(rank.get());
     }
+    if (rank->link() != nullptr) {
+      entries.push_back({rank->link()->fd(), POLLIN, 0});
+      readers.push_back(rank.get());
+    }
   }
-  if (::poll(entries.data(), entries.size(), poll_milliseconds(until)) > 0) {
+  const int timeout = job_link_.has_news() ? 0 : poll_milliseconds(until);
+  if (::poll(entries.data(), entries.size(), timeout) > 0) {
     // Output first: what a rank wrote before it died stands before the report of its death.
     for (std::size_t i = 0; i < readers.size(); ++i) {
-      if (entries[first_rank + i].revents != 0) readers[i]->read_from(entries[first_rank + i].fd);
+      if (entries[first_rank + i].revents == 0) continue;
+      readers[i]->read_from(entries[first_rank + i].fd);
+      hear(*readers[i]);
     }
-    if (entries[2].revents != 0) verdict_.hear();
+    if (entries[2].revents != 0) hear_nodes();
     follow_request();
     signalfd_siginfo info;
     while (entries[0].revents != 0 && ::read(signals_.get(), &info, sizeof info) == sizeof info) {
@@ -134,13 +165,19 @@ void Supervisor::step(Deadline until) {
     }
     if (entries[1].revents != 0) {
       lifeline_.reset();
+      if (options_.restarts.most > 0) leave_job();  // it may be started again
       fail_here(fmt::format("the launcher{} was killed", on_this_node()), kSignalBase + SIGKILL);
+      if (job_link_.is_cut_off()) verdict_.settle();
       plan_.kill_now(std::chrono::steady_clock::now());
     }
   }
   judge();
+  if (job_link_.has_news()) hear_nodes();
+  coordinate();
+  if (job_link_.has_news()) hear_nodes();
   report_if_ended();
   follow_verdict();
+  advance_recovery();
   become_firmer();
   flush_ports();
 }
@@ -191,7 +228,7 @@ void Supervisor::interrupt(int signal) {
 // Whichever node was asked to stop, all ranks are.
 void Supervisor::follow_request() {
   if (interrupted_by_ != 0 || !verdict_.stop_request() || verdict_.is_failure()) return;
-  if (all_ranks_ended() && unjudged_.empty()) return;
+  if (all_ranks_ended() && unjudged_.empty() && !is_recovering_) return;
   interruption_ = verdict_.stop_request()->text;
   say(fmt::format("{}: passing it on to the ranks", interruption_));
   interrupt(verdict_.stop_request()->signal);
@@ -214,8 +251,10 @@ void Supervisor::reap() {
     if (found == ranks_.end()) continue;  // an orphan that a rank left to us
     (*found)->set_status({status});
     (*found)->drain();
+    hear(**found);
     if ((*found)->status()->is_success()) {
       (*found)->tell_error();
+      if (coordinator_) coordinator_->finish((*found)->rank());
       continue;
     }
     if (unjudged_.empty()) judged_by_ = deadline_in(kJudgeTimeout);
@@ -224,7 +263,7 @@ void Supervisor::reap() {
 }
 
 void Supervisor::report_if_ended() {
-  if (verdict_.is_failure() || !unjudged_.empty() || !all_ranks_ended()) return;
+  if (verdict_.is_failure() || !unjudged_.empty() || !all_ranks_ended() || is_recovering_) return;
   if (!to_be_continued_) return verdict_.report_success();
   verdict_.report_stopped();
   if (kills_ranks_) report_interruption();  // other nodes' ranks are not to be waited for
@@ -238,7 +277,8 @@ void Supervisor::judge() {
   // did.
   const bool knows_more = options_.nodes > 1 && std::ranges::any_of(unjudged_, has_stopped);
   const bool due = std::ranges::any_of(unjudged_, killed) || (all_ranks_ended() && !knows_more) ||
-                   has_passed(judged_by_) || verdict_.is_failure() || interrupted_by_ != 0;
+                   has_passed(judged_by_) || verdict_.is_failure() || interrupted_by_ != 0 ||
+                   is_recovering_;
   if (unjudged_.empty() || !due) return;
   judged_by_ = kNoDeadline;
   const auto others = std::ranges::stable_partition(unjudged_, killed);
@@ -270,7 +310,9 @@ void Supervisor::handle_end(RankProcess& rank) {
       followers_.push_back(&rank);
     }
   };
-  if (interrupted_by_ != 0 && has_stopped(&rank)) {
+  if (is_recovering_ && !verdict_.is_failure()) {
+    end_during_recovery(rank);
+  } else if (interrupted_by_ != 0 && has_stopped(&rank)) {
     to_be_continued_ = true;  // as asked; others may have more to save
     if (!waits_for_needed_rank()) plan_.start(std::chrono::steady_clock::now());
   } else if (verdict_.is_failure()) {
@@ -284,7 +326,7 @@ void Supervisor::handle_end(RankProcess& rank) {
   } else if (is_tolerated(rank)) {
     report_end(rank);
     say(fmt::format("the job continues without rank {}", rank.rank()));
-  } else {
+  } else if (!may_recover_from(rank)) {
     report_failure(rank);
   }
 }
@@ -304,7 +346,7 @@ void Supervisor::report_end(RankProcess& rank) {
   const auto words = rank.last_words();
   const bool has_error = rank.error().has_value();
   const bool told_above = !repeats_an_error(rank) && has_error;
-  say(rank.describe());
+  say(fmt::format("{} {}", rank.name(on_this_node()), rank.status()->describe()));
   if (told_above) return;
   say(words.empty() ? "it wrote nothing to standard error" : "its last output was");
   for (const std::string& line : words) say("  | " + line);
@@ -312,6 +354,10 @@ void Supervisor::report_end(RankProcess& rank) {
 
 void Supervisor::report_failure(RankProcess& rank) {
   report_end(rank);
+  fail_by(rank);
+}
+
+void Supervisor::fail_by(const RankProcess& rank) {
   if (!all_ranks_ended()) {
     say(fmt::format("the other ranks have {:g} s to end on their own",
                     std::chrono::duration<double>(options_.grace).count()));
@@ -322,15 +368,18 @@ void Supervisor::report_failure(RankProcess& rank) {
 // Of a rank that ended because of others, they are the culprits; unless they say the same of
 // others.
 std::string Supervisor::culprit_text(const RankProcess& rank) const {
-  const std::string witness = fmt::format("rank {}{} (pid {}) {}", rank.rank(), on_this_node(),
-                                          rank.pid(), rank.status()->describe());
+  const std::string witness =
+      fmt::format("{} {}", rank.name(on_this_node()), rank.status()->describe());
   for (const int blamed : rank.blamed()) {
     const auto found =
         std::ranges::find_if(ranks_, [&](const auto& each) { return each->rank() == blamed; });
-    if (found == ranks_.end()) return fmt::format("rank {} is at fault: {}", blamed, witness);
+    if (found == ranks_.end()) {
+      const std::string place = options_.describe_rank ? options_.describe_rank(blamed) : "";
+      return fmt::format("rank {}{} is at fault: {}", blamed,
+                         place.empty() ? "" : fmt::format(" ({})", place), witness);
+    }
     if (!(*found)->blamed().empty()) continue;
-    return fmt::format("rank {}{} (pid {}{}) is at fault: {}", blamed, on_this_node(),
-                       (*found)->pid(), (*found)->is_stopped() ? ", stopped" : "", witness);
+    return fmt::format("{} is at fault: {}", (*found)->name(on_this_node()), witness);
   }
   return witness;
 }
@@ -341,6 +390,10 @@ std::string Supervisor::on_this_node() const {
 
 void Supervisor::fail_here(std::string text, int exit_code) {
   verdict_.report({std::move(text), exit_code});
+  // There is no next generation to wait for.
+  for (const auto& rank : ranks_) {
+    if (rank->lost()) rank->link()->send_end();
+  }
   plan_.start(std::chrono::steady_clock::now());
 }
 

@@ -2,16 +2,20 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/file/fd.h"
+#include "lockstep/launch/coordinator.h"
 #include "lockstep/launch/end_plan.h"
+#include "lockstep/launch/job_link.h"
 #include "lockstep/launch/launcher.h"
 #include "lockstep/launch/node_setup.h"
 #include "lockstep/launch/output.h"
 #include "lockstep/launch/rank_process.h"
+#include "lockstep/launch/reconnection.h"
 #include "lockstep/launch/verdict.h"
 
 namespace lockstep {
@@ -25,10 +29,11 @@ class Supervisor {
   int run();
 
  private:
-  void start_ranks();
+  std::unique_ptr<RankProcess> start_rank(int local_rank);
   RankProcess::Sink sink_of(OutputPort& port, int rank) const;
   bool job_is_over() const;
   bool all_ranks_ended() const;
+  Deadline due() const;
   void step(Deadline until);
   void clean_up();
   void flush_ports();
@@ -47,7 +52,34 @@ class Supervisor {
   // Whether another rank has reported the same error before; otherwise prints its error, if any.
   bool repeats_an_error(RankProcess& rank);
   void tell_followers();
+  void fail_by(const RankProcess& rank);
   void fail_here(std::string text, int exit_code);
+
+  // Restarts (supervisor_restarts.cpp). A recovery lasts from a failure to the start of the next
+  // generation: until all ranks of all nodes have ended or wait for it. Node 0's coordinator
+  // decides about both. Every supervisor begins in the recovery before the first generation.
+  void hear(RankProcess& rank);
+  bool is_final(const RankProcess& rank) const;  // whether it ended with what would come again
+  // Whether the job may recover from the end of a rank: node 0 is asked then.
+  bool may_recover_from(RankProcess& rank);
+  void end_during_recovery(RankProcess& rank);
+  void advance_recovery();
+  void recover(const JobMessage& message);
+  void end_hung(const std::vector<int>& hung);
+  void end_stragglers();
+  void start_generation(const JobMessage& message);
+  std::vector<int> kept_ranks() const;
+
+  // The launchers of other nodes (supervisor_nodes.cpp).
+  void hear_nodes();
+  void hear_message(int node, const JobMessage& message);
+  void hear_of_joining(int node, const std::string& text);
+  void hear_of_leaving(int node);
+  void coordinate();
+  // Node 0 is lost: waits for it and joins it again.
+  void advance_reconnection();
+  void leave_job();
+
   void interrupt(int signal);
   void follow_request();
   void report_interruption();
@@ -79,6 +111,14 @@ class Supervisor {
   std::vector<const RankProcess*> followers_;  // failed after the culprit
   std::vector<int> repeaters_;                 // of these, with an error that was printed before
   std::set<std::string> told_errors_;
+  JobLink job_link_;
+  std::optional<Coordinator> coordinator_;  // on node 0
+  bool is_recovering_ = true;
+  bool is_decided_ = true;          // that the generation ends
+  bool told_ready_ = true;          // that none of this node's ranks is busy
+  Deadline kill_by_ = kNoDeadline;  // ranks that neither end nor wait in a recovery
+  bool kills_stragglers_ = false;   // it has come
+  std::optional<Reconnection> reconnection_;
 };
 
 }  // namespace lockstep

@@ -18,8 +18,15 @@ inline constexpr const char* kMasterPortVariable = "MASTER_PORT";
 inline constexpr const char* kRendezvousVariable = "LOCKSTEP_RENDEZVOUS";     // HOST:PORT
 inline constexpr const char* kHostedVariable = "LOCKSTEP_RENDEZVOUS_HOSTED";  // 1: by the launcher
 inline constexpr const char* kConfigVariable = "LOCKSTEP_CONFIG";             // a file
+// The generation that a rank joins: 0 at first, one more after each restart.
+inline constexpr const char* kGenerationVariable = "LOCKSTEP_GENERATION";
+// The descriptor of a SupervisorLink (launch/rank_link.h).
+inline constexpr const char* kSupervisorVariable = "LOCKSTEP_SUPERVISOR";
 // The terminal on which the launcher shows what rank 0 rewrites; not set where there is none.
 inline constexpr const char* kTerminalVariable = "LOCKSTEP_TERMINAL";
+
+// 1: the launcher serves the live page of the run.
+inline constexpr const char* kLiveVariable = "LOCKSTEP_PAGE_IS_SERVED";
 
 // Where ranks of one node meet and listen.
 inline constexpr const char* kLoopback = "127.0.0.1";

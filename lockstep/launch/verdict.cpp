@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <string_view>
 #include <utility>
 
-#include "lockstep/base/error.h"
 #include "lockstep/launch/exit_status.h"
 
 namespace lockstep {
@@ -14,6 +14,7 @@ namespace {
 constexpr std::chrono::seconds kTimeout{2};
 constexpr std::string_view kDone = "done";
 constexpr std::string_view kStopped = "stopped";
+constexpr std::string_view kFailed = "failed";
 
 std::string encode(const Verdict::Culprit& culprit) {
   return fmt::format("failed {} {}", culprit.exit_code, culprit.text);
@@ -40,19 +41,25 @@ std::optional<Verdict::StopRequest> decode_request(const std::string& text) {
 
 }  // namespace
 
+void Verdict::begin_generation(int generation) {
+  generation_ = generation;
+  ended_nodes_.clear();
+  told_end_ = stopped_ = false;
+}
+
 void Verdict::report_request(const StopRequest& request) {
-  if (link_ != nullptr) return tell(encode(request));
+  if (!link_.has_one_node()) return link_.tell(encode(request));
   if (!stop_request_) stop_request_ = request;
 }
 
 void Verdict::report_success() {
-  if (link_ == nullptr || std::exchange(told_end_, true)) return;
-  tell(kDone);
+  if (link_.has_one_node() || std::exchange(told_end_, true)) return;
+  link_.tell(fmt::format("{} {}", kDone, generation_));
 }
 
 void Verdict::report_stopped() {
   if (std::exchange(told_end_, true)) return;
-  if (link_ != nullptr) return tell(kStopped);
+  if (!link_.has_one_node()) return link_.tell(fmt::format("{} {}", kStopped, generation_));
   stopped_ = true;
   settle_if_stopped();
 }
@@ -60,9 +67,9 @@ void Verdict::report_stopped() {
 void Verdict::report(Culprit suspect) {
   if (is_failure()) return;
   suspect_ = std::move(suspect);
-  if (link_ == nullptr) return convict(*suspect_);
+  if (link_.has_one_node()) return convict(*suspect_);
   settled_by_ = deadline_in(kTimeout);
-  tell(encode(*suspect_));
+  link_.tell(encode(*suspect_));
 }
 
 bool Verdict::culprit_is_elsewhere() const {
@@ -70,31 +77,36 @@ bool Verdict::culprit_is_elsewhere() const {
 }
 
 bool Verdict::all_nodes_ended() const {
-  return link_ == nullptr || ended_nodes_.size() == static_cast<std::size_t>(nodes_);
+  return link_.has_one_node() || ended_nodes_.size() == static_cast<std::size_t>(nodes_);
 }
 
-void Verdict::hear() {
-  for (const NodeLink::News& news : link_->news()) {
-    if (news.left) {
-      hear_of_leaving(news.node);
-    } else if (news.text == kDone || news.text == kStopped) {
-      ended_nodes_.insert(news.node);
-      stopped_ |= news.text == kStopped;
-    } else if (auto request = decode_request(news.text)) {
-      if (!stop_request_) stop_request_ = std::move(request);
-    } else {
-      failed_nodes_.insert(news.node);
-      convict(decode(news.text));
+bool Verdict::hear(int node, const std::string& text) {
+  const std::string_view word = std::string_view(text).substr(0, text.find(' '));
+  if (word == kDone || word == kStopped) {
+    // Of an earlier generation: its ranks have been started again since.
+    if (text.substr(word.size()) == fmt::format(" {}", generation_)) {
+      ended_nodes_.insert(node);
+      stopped_ |= word == kStopped;
     }
-    settle_if_stopped();  // at once: all nodes receive events in one order and judge in it
+  } else if (auto request = decode_request(text)) {
+    if (!stop_request_) stop_request_ = std::move(request);
+  } else if (word == kFailed) {
+    failed_nodes_.insert(node);
+    convict(decode(text));
+  } else {
+    return false;
   }
+  settle_if_stopped();  // at once: all nodes receive events in one order and judge in it
+  return true;
 }
 
-void Verdict::hear_of_leaving(int node) {
+bool Verdict::misses(int node) const {
   // A server that is gone passes nothing on: neither what we suspect nor how our ranks ended.
-  const bool is_missed = node == 0 && !all_nodes_ended();
-  const bool has_reported = ended_nodes_.contains(node) || failed_nodes_.contains(node);
-  if (has_reported && !is_missed) return;
+  if (node == 0 && !all_nodes_ended()) return true;
+  return !ended_nodes_.contains(node) && !failed_nodes_.contains(node);
+}
+
+void Verdict::end_without(int node) {
   if (suspect_ && node == 0) convict(*suspect_);
   convict({fmt::format("lost node {}: its launcher died, or it cannot be reached", node)});
 }
@@ -106,21 +118,17 @@ void Verdict::settle_if_stopped() {
 }
 
 void Verdict::settle_if_due() {
-  if (suspect_ && has_passed(settled_by_)) convict(*suspect_);
+  if (has_passed(settled_by_)) settle();
+}
+
+void Verdict::settle() {
+  if (suspect_) convict(*suspect_);
 }
 
 void Verdict::convict(const Culprit& culprit) {
   if (culprit_) return;
   culprit_ = culprit;
   settled_by_ = kNoDeadline;
-}
-
-void Verdict::tell(std::string_view text) {
-  try {
-    link_->tell(text, deadline_in(kTimeout));
-  } catch (const Error&) {
-    // The server has gone; the news will say so.
-  }
 }
 
 }  // namespace lockstep

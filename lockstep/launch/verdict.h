@@ -1,7 +1,7 @@
 // Finds the cause of the end of a job.
 //
 // Many ranks fail when one does. The *culprit* is the first failure that was reported; with several
-// nodes, launchers exchange reports through a NodeLink, which delivers them in the same order to
+// nodes, launchers exchange reports through a JobLink, which delivers them in the same order to
 // all, so all name the same culprit. Until then, the first failure on this node is its *suspect*.
 // If no rank failed but some have stopped because a node was asked to, that request is the cause,
 // once all nodes have reported.
@@ -10,10 +10,9 @@
 #include <optional>
 #include <set>
 #include <string>
-#include <string_view>
 
 #include "lockstep/base/system/deadline.h"
-#include "lockstep/comm/rendezvous/node_link.h"
+#include "lockstep/launch/job_link.h"
 
 namespace lockstep {
 
@@ -30,8 +29,10 @@ class Verdict {
     std::string text;  // "interrupted on node 1 by SIGINT"
   };
 
-  // `link` may be null, where there is one node.
-  Verdict(NodeLink* link, int nodes) : link_(link), nodes_(nodes) {}
+  Verdict(JobLink& link, int nodes) : link_(link), nodes_(nodes) {}
+
+  // Forgets how ranks of earlier generations ended. / Its number.
+  void begin_generation(int generation);
 
   void report_request(const StopRequest& request);
   // This node's ranks have all ended well, or at least one to be continued. / Something went wrong
@@ -49,23 +50,26 @@ class Verdict {
   bool culprit_is_elsewhere() const;
   bool all_nodes_succeeded() const { return !stopped_ && all_nodes_ended(); }
 
-  // To be polled for POLLIN, -1 when there is none. / Takes in what has come.
-  int fd() const { return link_ != nullptr ? link_->fd() : -1; }
-  void hear();
+  // Takes in a text of a node; false if it is none of ours.
+  bool hear(int node, const std::string& text);
+  // Whether a node that has left is missed: not if it had reported how its ranks ended, and is not
+  // needed to pass on reports. / Ends the job because of it.
+  bool misses(int node) const;
+  void end_without(int node);
 
-  // When to stop waiting for the other nodes. / Settles the culprit, if it is time.
+  // When to stop waiting for the other nodes. / Settles the culprit, if it is time, or at once.
   Deadline settled_by() const { return settled_by_; }
   void settle_if_due();
+  void settle();
 
  private:
   bool all_nodes_ended() const;
-  void hear_of_leaving(int node);
   void settle_if_stopped();
   void convict(const Culprit& culprit);
-  void tell(std::string_view text);
 
-  NodeLink* link_;
+  JobLink& link_;
   int nodes_;
+  int generation_ = 0;
   std::optional<Culprit> suspect_;
   std::optional<Culprit> culprit_;
   Deadline settled_by_ = kNoDeadline;

@@ -170,6 +170,7 @@ std::optional<JobPort> job_port(const EnvironmentLookup& environment) {
 void find_rendezvous(const WorldOverrides& overrides, const EnvironmentLookup& environment,
                      World& world) {
   world.rendezvous_is_hosted = environment(kHostedVariable) == "1";
+  world.generation = read_number(environment, kGenerationVariable).value_or(0);
   if (overrides.rendezvous) {
     world.rendezvous = *overrides.rendezvous;
     world.rendezvous_origin = "flags";

@@ -36,6 +36,7 @@ struct World {
   HostPort rendezvous;  // empty host: there is none, and none is needed for a world of one
   // True when the launcher serves the rendezvous; otherwise rank 0 has to.
   bool rendezvous_is_hosted = false;
+  int generation = 0;  // of the job's ranks (launch/launcher.h)
   // The source: "flags", "RANK and WORLD_SIZE", "Open MPI", ...
   std::string origin = "the caller";
   std::string rendezvous_origin;  // "LOCKSTEP_RENDEZVOUS", "MASTER_ADDR and MASTER_PORT", ...

@@ -23,9 +23,10 @@ struct Batch {
   Tensor tokens;       // i32 [batch, sequence]
   Tensor targets;      // i32 [batch, sequence]; ops::kNoTarget: no target
   Tensor types;        // i32 [batch, sequence]
-  Tensor key_mask;     // u8 [batch, sequence]; 0 where a token is padding
+  Tensor key_mask;     // u8 [batch, sequence]; 0 where a token is padding; in a context group, and
+                       // of a slice, of the whole sequence
   Tensor source;       // i32 [batch, source_sequence]
-  Tensor source_mask;  // u8 [batch, source_sequence]
+  Tensor source_mask;  // u8 [batch, source_sequence]; likewise
   Tensor inputs;       // f32 [batch, features]
   Tensor outputs;      // f32 [batch, 1]
 };

@@ -32,8 +32,13 @@
 #include <vector>
 
 #include "lockstep/nn/batch.h"
+#include "lockstep/nn/context_axis.h"
+#include "lockstep/nn/context_slice.h"
+#include "lockstep/nn/expert_axis.h"
+#include "lockstep/nn/expert_group.h"
 #include "lockstep/nn/tensor_axis.h"
 #include "lockstep/nn/tensor_shard.h"
+#include "lockstep/nn/token_slice.h"
 #include "lockstep/nn/weight_gradients.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/plan/arithmetic.h"
@@ -96,32 +101,62 @@ struct BlockSpec {
   // What a rank of a tensor group sends in forward and backward of training, at least
   // (comm/least_bytes.h).
   std::uint64_t tensor_bytes = 0;
+  // The same of a context group.
+  std::uint64_t context_bytes = 0;
+  // The same of an expert group, if tokens choose all experts equally often.
+  std::uint64_t expert_bytes = 0;
+  // The group whose ranks divide the parameters of this block, each with experts of its own; tied
+  // ones are held by all. Size 1: all workers hold the same parameters.
+  ExpertGroup experts = {};
+  // The parameters, within the block, that other ranks of that group hold.
+  std::vector<std::string> elsewhere = {};
   friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 
 // Settings that hold for a whole run.
 struct Setup {
-  BatchShape shape;
+  BatchShape shape;              // of what this rank has of the sequences
   DType dtype = DType::kF32;     // of activations and parameters
   DType gradient = DType::kF32;  // of parameters' gradients
   bool fp8 = false;              // linear layers of blocks multiply in 8 bits, in training
+  ContextGroup context = {};     // which tokens of the sequences this rank has
+  // How many rows an expert takes at most (nn/parts/experts.h); 0: all.
+  double expert_capacity = 0;
+  // The lengths of the slices in which sequences go through a pipeline (nn/token_slice.h), and the
+  // one that a computation has; empty: sequences are whole.
+  std::vector<std::int64_t> slices = {};
+  TokenSlice slice = {};
   Recompute recompute = Recompute::kNone;
   // Modes of the blocks, if they differ; empty: `recompute` for all. A block gets its own Setup and
   // reads only `recompute`.
   std::vector<Recompute> recompute_of_blocks = {};
+
+  // Of a computation of one slice.
+  Setup of_slice(std::size_t index) const {
+    Setup part = *this;
+    part.shape.sequence = slices.at(index);
+    part.slice.of = shape.sequence;
+    for (std::size_t i = 0; i < index; ++i) part.slice.first += slices[i];
+    return part;
+  }
 
   Setup of(std::size_t block) const {
     return {.shape = shape,
             .dtype = dtype,
             .gradient = gradient,
             .fp8 = fp8,
+            .context = context,
+            .expert_capacity = expert_capacity,
+            .slices = slices,
+            .slice = slice,
             .recompute = recompute_of_blocks.empty() ? recompute : recompute_of_blocks.at(block)};
   }
 };
 
 // What flows between blocks: the residual stream, and in a decoder the encoder's output, which
 // every block passes on unchanged. Gradients of x are overwritten; gradients of memory start at
-// zero and are accumulated by the blocks that read it.
+// zero and are accumulated by the blocks that read it. Models that balance experts send counts this
+// way instead, which layers add to (nn/parts/expert_counts.h).
 struct Flow {
   Tensor x;
   Tensor memory;
@@ -165,7 +200,9 @@ struct Pass {
   // In backward, if gradients of weights are computed later: a block may leave those of its linear
   // layers to it. nullptr: backward computes all of them.
   WeightGradients* weight_gradients = nullptr;
-  TensorAxis* tensor = nullptr;  // of blocks that are made for a tensor group
+  TensorAxis* tensor = nullptr;    // of blocks that are made for a tensor group
+  ContextAxis* context = nullptr;  // of a setup with a context group
+  ExpertAxis* experts = nullptr;   // of blocks that are made for an expert group
 
   // Backward has finished with a parameter, by its index in the spec: later operations neither add
   // to its gradient nor read its value. So it can be reduced and updated during the rest of

@@ -77,6 +77,10 @@ std::vector<BlockSpec> specs_of(const Model& model, const Setup& setup, const Op
       specs.back() = {.parameters = std::move(specs.back().parameters), .tensors = {}};
       continue;
     }
+    for (std::size_t slice = 0; slice < setup.slices.size(); ++slice) {
+      const BlockSpec part = block.spec(setup.of(i).of_slice(slice), ops);
+      specs.back().scratch = std::max(specs.back().scratch, part.scratch);
+    }
     const Chunk& chunk = model.chunk_of(i);
     const bool last = chunk.makes_losses && i + 1 == chunk.end;
     const bool hands_on = block.output(setup).elements() > 0;

@@ -73,6 +73,9 @@ class Cutter {
         const bool here = std::ranges::find(parts.blocks, holder.block) != parts.blocks.end();
         if (!here) parts.elsewhere.insert(holder.name);
       }
+      for (const std::string& parameter : specs_[block].elsewhere) {
+        parts.elsewhere.insert(whole_.block(block).name() + "." + parameter);
+      }
     }
     return parts;
   }

@@ -26,6 +26,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "lockstep/ops/rotary_scaling.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::ops {
@@ -270,8 +271,9 @@ struct Attention {
   Tensor probabilities;  // [batch, heads, queries, keys] f32, optional: before dropout
 };
 
-// Gradients of the heads, which may lie in the same rows as each other (dq, dk, dv of one packed
-// tensor) but not on q, k or v.
+// Gradients of the heads, for probabilities exp(score - log_sum) and their result `out`, which may
+// be those of more keys than these. They may lie in the same rows as each other (dq, dk, dv of one
+// packed tensor) but not on q, k or v.
 struct AttentionBackward {
   AttentionShape shape;
   float scale = 1;
@@ -284,9 +286,30 @@ struct AttentionBackward {
   Heads dq, dk, dv;
 };
 
-// Turns pairs of elements (i, i + head_size / 2) of every head by the angle position *
-// theta^(-2 i / head_size), position = first_position + row % sequence; backward turns back. In
-// place.
+// Joins attention to some more keys to what was attended before, by the log-sum-exps of both:
+//
+//   total = log(exp(log_sum) + exp(more_log_sum))
+//   out = exp(log_sum - total) out + exp(more_log_sum - total) more, and log_sum = total
+//
+// A side whose log-sum-exp is -infinity saw no key and adds nothing.
+struct MergeAttention {
+  std::int64_t heads = 0;
+  Tensor more;          // [queries, heads * head_size]
+  Tensor more_log_sum;  // [heads, queries] statistic
+  Tensor out;           // [queries, heads * head_size] statistic
+  Tensor log_sum;       // [heads, queries] statistic
+};
+
+// Columns of rows are copied to columns of others, or added to them, of any compute types.
+struct CopyColumns {
+  Heads from;
+  Heads to;
+  std::int64_t columns = 0;
+  bool accumulate = false;
+};
+
+// Turns pairs (i, i + head_size / 2) of every head by position * theta^(-2 i / head_size), scaled;
+// position = first_position + row % sequence. Backward turns back. In place.
 struct Rotary {
   Heads x;
   std::int64_t heads = 0;
@@ -294,6 +317,7 @@ struct Rotary {
   std::int64_t sequence = 0;
   std::int64_t first_position = 0;  // for rows that continue others, as in text generation
   float theta = 10000;
+  RotaryScaling scaling = {};
   bool backward = false;
 };
 
@@ -302,8 +326,6 @@ struct Rotary {
 //
 //   keys (turned by the position where `rotary`) and values go to cache[i][lengths[i]]
 //   out[i] = softmax(scale q k^T) v over cache[i][0] to cache[i][lengths[i]], head by head
-//
-// Lengths lie on the device, so that captured operations serve every length.
 struct DecodeAttention {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;  // divides heads, as in AttentionShape
@@ -311,7 +333,8 @@ struct DecodeAttention {
   float scale = 1;
   bool rotary = false;  // queries and keys, as Rotary does with the position lengths[i]
   float theta = 10000;
-  Tensor lengths;  // i32 [batch]; outside the cache is Error(kInvalidArgument)
+  RotaryScaling scaling = {};
+  Tensor lengths;  // i32 [batch], read on the device; outside the cache is Error(kInvalidArgument)
   Tensor packed;   // [batch, (heads + 2 kv_heads) head_size]: queries, keys, values
   Tensor cache;    // [batch, positions, 2 kv_heads head_size]: keys, values
   Tensor out;      // [batch, heads head_size]

@@ -12,6 +12,7 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/float8.h"
+#include "lockstep/ops/routing.h"
 #include "lockstep/tensor/device.h"
 
 namespace lockstep::ops {
@@ -42,6 +43,13 @@ void check(const Embedding& op, const Accepts& accepts = {});
 void check(const EmbeddingBackward& op, const Accepts& accepts = {});
 void check(const Attention& op, const Accepts& accepts = {});
 void check(const AttentionBackward& op, const Accepts& accepts = {});
+void check(const MergeAttention& op, const Accepts& accepts = {});
+void check(const CopyColumns& op, const Accepts& accepts = {});
+void check(const Route& op, const Accepts& accepts = {});
+void check(const RouteBackward& op, const Accepts& accepts = {});
+void check(const GatherTokens& op, const Accepts& accepts = {});
+void check(const CombineTokens& op, const Accepts& accepts = {});
+void check(const WeightRows& op, const Accepts& accepts = {});
 void check(const Rotary& op, const Accepts& accepts = {});
 void check(const DecodeAttention& op, const Accepts& accepts = {});
 void check(const Sample& op, const Accepts& accepts = {});

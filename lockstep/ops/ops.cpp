@@ -58,6 +58,34 @@ Tensor part_of(const Tensor& flat, std::int64_t first, std::int64_t elements) {
 
 }  // namespace
 
+void Ops::run(const ops::MergeAttention&) {
+  fail(ErrorCode::kUnsupported, "merge_attention: {} does not have it", name());
+}
+
+void Ops::run(const ops::CopyColumns&) {
+  fail(ErrorCode::kUnsupported, "copy_columns: {} does not have it", name());
+}
+
+void Ops::run(const ops::Route&) {
+  fail(ErrorCode::kUnsupported, "route: {} does not have it", name());
+}
+
+void Ops::run(const ops::RouteBackward&) {
+  fail(ErrorCode::kUnsupported, "route_backward: {} does not have it", name());
+}
+
+void Ops::run(const ops::GatherTokens&) {
+  fail(ErrorCode::kUnsupported, "gather_tokens: {} does not have it", name());
+}
+
+void Ops::run(const ops::CombineTokens&) {
+  fail(ErrorCode::kUnsupported, "combine_tokens: {} does not have it", name());
+}
+
+void Ops::run(const ops::WeightRows&) {
+  fail(ErrorCode::kUnsupported, "weight_rows: {} does not have it", name());
+}
+
 void Ops::run(const ops::AdamSegments& call) {
   ops::check(call);
   const auto table = call.table.as<const std::int64_t>();
@@ -131,7 +159,8 @@ void Ops::run(const ops::DecodeAttention& call) {
                          .head_size = call.head_size,
                          .sequence = 1,
                          .first_position = length,
-                         .theta = call.theta};
+                         .theta = call.theta,
+                         .scaling = call.scaling};
       run(rotary);
       rotary.x = {added, 0};
       rotary.heads = call.kv_heads;

@@ -26,6 +26,7 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/float8.h"
+#include "lockstep/ops/routing.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/moment.h"
 #include "lockstep/tensor/stream.h"
@@ -91,6 +92,14 @@ class Ops {
   virtual void run(const ops::Quantize&) = 0;
   virtual void run(const ops::ScaledMatmul&) = 0;
   virtual void run(const ops::UpdateScaling&) = 0;
+  // By default Error(kUnsupported): a GPU divides no sequences and has no experts yet.
+  virtual void run(const ops::MergeAttention&);
+  virtual void run(const ops::CopyColumns&);
+  virtual void run(const ops::Route&);
+  virtual void run(const ops::RouteBackward&);
+  virtual void run(const ops::GatherTokens&);
+  virtual void run(const ops::CombineTokens&);
+  virtual void run(const ops::WeightRows&);
   // By default made of the operations above, on the CPU.
   virtual void run(const ops::AdamSegments&);
   virtual void run(const ops::ChunkedSumOfSquares&);

@@ -111,6 +111,13 @@ void TimedOps::run(const ops::AttentionBackward& call) {
     return {"attention, backward", attention_flops(call.shape, kProducts)};
   });
 }
+void TimedOps::run(const ops::MergeAttention& call) { time_as(call, "merge of attention"); }
+void TimedOps::run(const ops::CopyColumns& call) { time_as(call, "copy of columns"); }
+void TimedOps::run(const ops::Route& call) { time_as(call, "routing"); }
+void TimedOps::run(const ops::RouteBackward& call) { time_as(call, "routing"); }
+void TimedOps::run(const ops::GatherTokens& call) { time_as(call, "rows to experts"); }
+void TimedOps::run(const ops::CombineTokens& call) { time_as(call, "rows of experts"); }
+void TimedOps::run(const ops::WeightRows& call) { time_as(call, "rows of experts"); }
 void TimedOps::run(const ops::Rotary& call) { time_as(call, "rotary"); }
 void TimedOps::run(const ops::LogitStatistics& call) { time_as(call, "cross-entropy"); }
 void TimedOps::run(const ops::CrossEntropy& call) { time_as(call, "cross-entropy"); }

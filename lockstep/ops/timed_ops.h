@@ -67,6 +67,13 @@ class TimedOps final : public Ops {
   void run(const ops::EmbeddingBackward& call) override;
   void run(const ops::Attention& call) override;
   void run(const ops::AttentionBackward& call) override;
+  void run(const ops::MergeAttention& call) override;
+  void run(const ops::CopyColumns& call) override;
+  void run(const ops::Route& call) override;
+  void run(const ops::RouteBackward& call) override;
+  void run(const ops::GatherTokens& call) override;
+  void run(const ops::CombineTokens& call) override;
+  void run(const ops::WeightRows& call) override;
   void run(const ops::Rotary& call) override;
   void run(const ops::LogitStatistics& call) override;
   void run(const ops::CrossEntropy& call) override;

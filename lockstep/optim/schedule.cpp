@@ -10,6 +10,11 @@ namespace {
 
 constexpr std::string_view kDecayNames[] = {"constant", "linear", "cosine"};
 
+// The last step before the decay.
+std::int64_t decays_after(const ScheduleOptions& options) {
+  return std::int64_t{options.warmup_steps} + options.stable_steps;
+}
+
 }  // namespace
 
 std::string_view name(LearningRateDecay decay) {
@@ -29,6 +34,10 @@ void bind(Config& config, ScheduleOptions& options) {
       .bind("schedule.decay", options.decay, kDecayNames,
             "How the learning rate decreases after the warm-up.")
       .formerly("schedule.decline");
+  config.bind("schedule.stable_steps", options.stable_steps,
+              "Steps between the warm-up and the decay, at the full learning rate "
+              "(warmup-stable-decay).",
+              {.min = 0});
   config
       .bind("schedule.decay_steps", options.decay_steps,
             "The step at which the learning rate reaches its minimum; 0: train.steps.", {.min = 0})
@@ -44,12 +53,19 @@ void bind(Config& config, ScheduleOptions& options) {
 }
 
 void check(const ScheduleOptions& options) {
-  if (options.decay != LearningRateDecay::kConstant &&
-      options.decay_steps <= options.warmup_steps) {
+  const bool decays = options.decay != LearningRateDecay::kConstant;
+  if (decays && options.decay_steps <= options.warmup_steps) {
     fail(ErrorCode::kInvalidArgument,
          "schedule.decay = \"{}\" ends at step schedule.decay_steps = {}, before the warm-up ends "
          "at step schedule.warmup_steps = {}. Train for more steps, or lower schedule.warmup_steps",
          name(options.decay), options.decay_steps, options.warmup_steps);
+  }
+  if (decays && options.decay_steps <= decays_after(options)) {
+    fail(ErrorCode::kInvalidArgument,
+         "schedule.decay = \"{}\" ends at step schedule.decay_steps = {}, but {} steps of warm-up "
+         "and schedule.stable_steps = {} come before it. Train for more steps, or lower "
+         "schedule.stable_steps",
+         name(options.decay), options.decay_steps, options.warmup_steps, options.stable_steps);
   }
   if (options.min_lr > options.learning_rate) {
     fail(ErrorCode::kInvalidArgument,
@@ -63,12 +79,15 @@ double learning_rate_at(const ScheduleOptions& options, std::int64_t step) {
   if (step < options.warmup_steps) {
     return options.learning_rate * static_cast<double>(step) / options.warmup_steps;
   }
-  if (options.decay == LearningRateDecay::kConstant) return options.learning_rate;
+  const std::int64_t stable_until = decays_after(options);
+  if (options.decay == LearningRateDecay::kConstant || step < stable_until) {
+    return options.learning_rate;
+  }
   const double minimum =
       options.min_lr > 0 ? options.min_lr : options.learning_rate * options.min_lr_ratio;
   if (step >= options.decay_steps) return minimum;
-  const double way = static_cast<double>(step - options.warmup_steps) /
-                     static_cast<double>(options.decay_steps - options.warmup_steps);
+  const double way = static_cast<double>(step - stable_until) /
+                     static_cast<double>(options.decay_steps - stable_until);
   const double above_minimum = options.decay == LearningRateDecay::kLinear
                                    ? 1 - way
                                    : (1 + std::cos(std::numbers::pi * way)) / 2;

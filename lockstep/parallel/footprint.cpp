@@ -1,9 +1,9 @@
 #include "lockstep/parallel/footprint.h"
 
 #include "lockstep/comm/device_communicator.h"
-#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/ddp/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/strategy/device_update.h"
 #include "lockstep/parallel/zero/exchange.h"
 #include "lockstep/parallel/zero/zero.h"

@@ -14,6 +14,7 @@ void SingleWorker::start(nn::Replica& replica) {
   replica_ = &replica;
   mover_.start(replica, trace());
   early_.start(replica, mover_, trace());
+  delayed_.start(replica, trace());
   if (DeviceUpdate::serves(replica.plan())) {
     device_update_.emplace(replica, reduction_ == Reduction::kTree);
   }
@@ -54,6 +55,7 @@ void SingleWorker::after_backward(std::size_t block) {
 }
 
 void SingleWorker::leave() noexcept {
+  delayed_.settle();
   early_.settle();
   mover_.settle();
 }
@@ -74,6 +76,7 @@ UpdateResult SingleWorker::update(const UpdateRequest& request) {
   replica_->ops().synchronize();
   finish_tree(all);
   replica_->update_scaling();
+  if (delayed_.is_on()) return delayed_.update(mover_, request);
   return local_update(*replica_, mover_, request);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "lockstep/parallel/gradients/tree_sum.h"
+#include "lockstep/parallel/offload/delayed_update.h"
 #include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/strategy/device_update.h"
@@ -32,6 +33,8 @@ class SingleWorker : public Strategy {
   void after_backward(std::size_t block) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
+  // A checkpoint holds all updates, and the step after it uses their parameters.
+  void collect() override { delayed_.finish(); }
   TierMover* mover() override { return &mover_; }
   void leave() noexcept override;
 
@@ -46,7 +49,9 @@ class SingleWorker : public Strategy {
   bool is_last_ = false;            // micro-batch
   TierMover mover_;
   std::optional<DeviceUpdate> device_update_;
-  EarlyUpdate early_;  // declared last, to end before what its tasks use
+  // Declared last, to end before what their tasks use.
+  EarlyUpdate early_;
+  DelayedUpdate delayed_;
 };
 
 }  // namespace lockstep::parallel

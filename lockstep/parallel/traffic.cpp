@@ -11,20 +11,33 @@ namespace {
 
 // To price the algorithms of a thousand ranks takes seconds, and plans are compared by the dozen:
 // the last ones are kept.
-PlannedCalls& calls_of(const ParallelOptions& options, int workers) {
-  const CommOptions& comm = options.comm;
-  thread_local std::optional<PlannedCalls> calls;
-  const std::tuple wanted(workers, options.machines, comm.emulate, comm.transport, comm.algorithms);
-  thread_local std::remove_const_t<decltype(wanted)> made;
-  if (!calls || made != wanted) {
-    calls.emplace(workers, options.machines, comm);
-    made = wanted;
+class KeptCalls {
+ public:
+  PlannedCalls& of(const ParallelOptions& options, int workers) {
+    const CommOptions& comm = options.comm;
+    const Key wanted(workers, options.machines, comm.emulate, comm.transport, comm.algorithms);
+    if (!calls_ || made_for_ != wanted) {
+      calls_.emplace(workers, options.machines, comm);
+      made_for_ = wanted;
+    }
+    return *calls_;
   }
-  return *calls;
+
+ private:
+  using Key = std::tuple<int, int, decltype(CommOptions::emulate), decltype(CommOptions::transport),
+                         decltype(CommOptions::algorithms)>;
+  std::optional<PlannedCalls> calls_;
+  Key made_for_;
+};
+
+// Whether the workers that hold the same experts are on all nodes alike.
+bool has_even_groups(const ParallelOptions& options, int workers) {
+  const int group = options.expert * options.context;
+  return options.expert == 1 || options.machines == 1 || workers / options.machines % group == 0;
 }
 
 Traffic traffic_of_zero(const ParallelOptions& options, const WorkerPosition& position,
-                        const nn::MemoryPlan& plan, PlannedCalls& calls) {
+                        const nn::MemoryPlan& plan, const PlannedGroups& calls) {
   const nn::Sharding& sharding = plan.sharding;
   const auto micro_batches = static_cast<std::uint64_t>(position.most_micro_batches);
   std::vector<UnitTraffic> units;
@@ -55,10 +68,16 @@ std::optional<Traffic> traffic_of(const ParallelOptions& options, const WorkerPo
                                   const nn::MemoryPlan& plan) {
   if (position.workers == 1) return Traffic{};
   if (options.strategy == StrategyKind::kParameterServer ||
-      options.compression.compression != Compression::kNone) {
+      options.compression.compression != Compression::kNone ||
+      !has_even_groups(options, position.workers)) {
     return std::nullopt;
   }
-  PlannedCalls& calls = calls_of(options, position.workers);
+  thread_local KeptCalls of_all, of_expert_data;
+  const PlannedGroups calls{
+      .of_all = of_all.of(options, position.workers),
+      .of_expert_data = of_expert_data.of(options, position.workers / options.expert),
+      .workers = position.workers,
+      .experts = options.expert};
   return options.zero > 0 ? traffic_of_zero(options, position, plan, calls)
                           : Ddp::traffic(options, position, plan, calls);
 }

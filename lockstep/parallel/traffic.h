@@ -37,7 +37,7 @@ namespace lockstep::parallel {
 // Bytes by link are known if options.comm emulates the nodes (comm/native/planned_calls.h). Assumes
 // that no validation or sample gathered parameters since the last update: what these brought to a
 // secondary partition is not sent again. Nothing if it is unknown: with parameter servers or
-// compression.
+// compression, and where an expert group is on several nodes.
 std::optional<Traffic> traffic_of(const ParallelOptions& options, const WorkerPosition& position,
                                   const nn::MemoryPlan& plan);
 

@@ -16,29 +16,33 @@ Count attentions(const ModelShape& shape) {
 }
 
 Count norm(const ModelShape& shape) {
-  const bool has_bias = shape.family != Family::kLlama && shape.biases;
+  const bool has_bias = !is_like_llama(shape.family) && shape.biases;
   return product({has_bias ? Count{2} : Count{1}, shape.hidden});
 }
 
-// Query and output are h x h; key and value as wide as their heads.
+// Query and output are as wide as the query heads, h if not set otherwise; key and value as theirs.
 Count attention_matrices(const ModelShape& shape) {
-  return product({2, shape.hidden, sum({shape.hidden, shape.kv_width()})});
+  return product({2, shape.hidden, sum({shape.query_width(), shape.kv_width()})});
 }
 
-Count feed_forward_matrices(const ModelShape& shape) {
-  const Count matrices = shape.family == Family::kLlama ? 3 : 2;
-  return product({matrices, shape.hidden, shape.feed_forward});
+// Of `experts` experts and their router, in mixtral.
+Count feed_forward_matrices(const ModelShape& shape, Count experts) {
+  const Count matrices = is_like_llama(shape.family) ? 3 : 2;
+  const Count network = product({matrices, shape.hidden, shape.feed_forward});
+  if (!shape.has_experts()) return network;
+  return sum({product({experts, network}), product({shape.experts, shape.hidden})});
 }
 
 Count attention(const ModelShape& shape) {
-  const Count biases = sum({product({2, shape.hidden}), product({2, shape.kv_width()})});
-  return sum({attention_matrices(shape), shape.biases ? biases : 0});
+  const Count qkv_biases = sum({shape.query_width(), product({2, shape.kv_width()})});
+  return sum({attention_matrices(shape), shape.has_qkv_biases() ? qkv_biases : 0,
+              shape.biases ? shape.hidden : 0});
 }
 
 Count feed_forward(const ModelShape& shape) {
-  const Count inner = shape.family == Family::kLlama ? 2 : 1;
+  const Count inner = is_like_llama(shape.family) ? 2 : 1;
   const Count biases = sum({product({inner, shape.feed_forward}), shape.hidden});
-  return sum({feed_forward_matrices(shape), shape.biases ? biases : 0});
+  return sum({feed_forward_matrices(shape, shape.experts), shape.biases ? biases : 0});
 }
 
 Count dense(const ModelShape& shape) {
@@ -127,11 +131,12 @@ double TokenFlops::recomputed(Recompute recompute) const {
 TokenFlops count_flops(const ModelShape& shape, Count sequence) {
   check(shape);
   const auto real = [](Count count) { return static_cast<double>(count); };
-  const Count matrices = sum({product({attentions(shape), attention_matrices(shape)}),
-                              product({shape.all_layers(), feed_forward_matrices(shape)})});
+  const Count matrices =
+      sum({product({attentions(shape), attention_matrices(shape)}),
+           product({shape.all_layers(), feed_forward_matrices(shape, shape.experts_per_token)})});
   TokenFlops flops;
   flops.layers = 2 * real(matrices);
-  flops.attention = 4 * real(attentions(shape)) * real(sequence) * real(shape.hidden);
+  flops.attention = 4 * real(attentions(shape)) * real(sequence) * real(shape.query_width());
   flops.head = 2 * real(head_matrices(shape));
   return flops;
 }

@@ -39,13 +39,36 @@ std::vector<ModelShape> make_known_models() {
       make("gpt3-175b", Family::kGpt2, 96, 12288, 96, 2048),
       make("llama-7b", Family::kLlama, 32, 4096, 32, 2048),
       make("llama2-70b", Family::kLlama, 80, 8192, 64, 4096),
+      make("llama3-8b", Family::kLlama, 32, 4096, 32, 8192),
+      make("mistral-7b", Family::kLlama, 32, 4096, 32, 32768),
+      make("qwen2-0.5b", Family::kLlama, 24, 896, 14, 32768),
+      make("qwen2-7b", Family::kLlama, 28, 3584, 28, 32768),
+      make("mixtral-8x7b", Family::kMixtral, 32, 4096, 32, 32768),
       make("bert-base", Family::kBert, 12, 768, 12, 512),
       make("bert-large", Family::kBert, 24, 1024, 16, 512),
   };
   for (ModelShape& model : models) {
-    if (model.name != "llama2-70b") continue;
-    model.kv_heads = 8;
-    model.feed_forward = 28672;
+    if (model.name == "llama2-70b") {
+      model.kv_heads = 8;
+      model.feed_forward = 28672;
+    }
+    if (model.name == "mixtral-8x7b" || model.name == "mistral-7b" || model.name == "llama3-8b") {
+      model.kv_heads = 8;
+      model.feed_forward = 14336;
+    }
+    if (model.name == "llama3-8b") model.vocabulary = 128256;
+    if (model.name == "qwen2-0.5b") {
+      model.kv_heads = 2;
+      model.feed_forward = 4864;
+      model.vocabulary = 151936;
+      model.head = Head::kTied;
+    }
+    if (model.name == "qwen2-7b") {
+      model.kv_heads = 4;
+      model.feed_forward = 18944;
+      model.vocabulary = 152064;
+    }
+    model.qkv_biases = model.name.starts_with("qwen2");
   }
   return models;
 }
@@ -67,6 +90,50 @@ Named from_name(std::string_view what, std::string_view text, std::span<const Na
   fail_unknown(what, text, names);
 }
 
+void check_experts(const ModelShape& shape) {
+  if (shape.family != Family::kMixtral) {
+    if (!shape.has_experts() && shape.experts_per_token == 0) return;
+    fail(ErrorCode::kInvalidArgument,
+         "models of family {} have no experts, but the model has {}; take the family mixtral",
+         name(shape.family), shape.experts);
+  }
+  if (shape.experts_per_token < 1 || shape.experts_per_token > shape.experts) {
+    fail(ErrorCode::kInvalidArgument,
+         "a token goes to {} of {} experts; take from 1 to as many as there are",
+         shape.experts_per_token, shape.experts);
+  }
+  if (shape.biases) {
+    fail(ErrorCode::kInvalidArgument, "models of family mixtral have no biases; leave them out");
+  }
+}
+
+void check_heads(const ModelShape& shape) {
+  if (shape.head_size > 0 && !is_like_llama(shape.family)) {
+    fail(ErrorCode::kInvalidArgument,
+         "models of family {} have heads of hidden size / heads; a head size of their own is for "
+         "the families llama and mixtral",
+         name(shape.family));
+  }
+  if (shape.head_size == 0 && shape.hidden % shape.heads != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "a hidden size of {} cannot be split into {} heads of equal width; choose a number of "
+         "heads that divides it",
+         shape.hidden, shape.heads);
+  }
+  if (is_like_llama(shape.family) && shape.head_width() % 2 != 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "a hidden size of {} in {} heads makes heads of width {}, but rotary positions need heads "
+         "of even width; choose sizes with an even head width",
+         shape.hidden, shape.heads, shape.head_width());
+  }
+  if (shape.qkv_biases && shape.family != Family::kLlama) {
+    fail(ErrorCode::kInvalidArgument,
+         "biases of queries, keys and values alone are for the family llama, but the model is of "
+         "family {}; leave them out",
+         name(shape.family));
+  }
+}
+
 }  // namespace
 
 std::string_view name(Family family) {
@@ -77,6 +144,8 @@ std::string_view name(Family family) {
       return "llama";
     case Family::kBert:
       return "bert";
+    case Family::kMixtral:
+      return "mixtral";
   }
   return "?";
 }
@@ -133,6 +202,14 @@ ModelShape usual_shape(Family family) {
       shape.head = Head::kOwn;
       shape.biases = false;
       break;
+    case Family::kMixtral:
+      shape.vocabulary = kLlamaVocabulary;
+      shape.positions = 2048;
+      shape.head = Head::kOwn;
+      shape.biases = false;
+      shape.experts = 8;
+      shape.experts_per_token = 2;
+      break;
     case Family::kBert:
       shape.vocabulary = kBertVocabulary;
       shape.positions = 512;
@@ -152,7 +229,7 @@ ModelShape usual_encoder_decoder() {
 Count usual_feed_forward(Family family, Count hidden) {
   constexpr Count kMultiple = 256;
   const Count wide = product({4, hidden});
-  if (family != Family::kLlama) return wide;
+  if (!is_like_llama(family)) return wide;
   return product({divide_up(product({2, wide}), 3 * kMultiple), kMultiple});
 }
 
@@ -173,23 +250,13 @@ void check(const ModelShape& shape) {
            size.what);
     }
   }
-  if (shape.hidden % shape.heads != 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "a hidden size of {} cannot be split into {} heads of equal width; choose a number of "
-         "heads that divides it",
-         shape.hidden, shape.heads);
-  }
-  if (shape.family == Family::kLlama && shape.hidden / shape.heads % 2 != 0) {
-    fail(ErrorCode::kInvalidArgument,
-         "a hidden size of {} in {} heads makes heads of width {}, but rotary positions need heads "
-         "of even width; choose sizes with an even head width",
-         shape.hidden, shape.heads, shape.hidden / shape.heads);
-  }
+  check_heads(shape);
   if (shape.heads % shape.kv_heads != 0) {
     fail(ErrorCode::kInvalidArgument,
          "{} heads cannot share {} key/value heads evenly; take a number that divides {}",
          shape.heads, shape.kv_heads, shape.heads);
   }
+  check_experts(shape);
 }
 
 }  // namespace lockstep::plan

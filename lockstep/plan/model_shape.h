@@ -7,6 +7,10 @@
 //   gpt2    learned     layer norm     GELU, two matrices      yes
 //   llama   rotary      RMS norm       SwiGLU, three matrices  yes
 //   bert    learned     layer norm     GELU, two matrices      no; one after the embedding
+//   mixtral rotary      RMS norm       experts of SwiGLU       yes
+//
+// Mixtral's feed-forward is a mixture: a router sends every token to some of the experts, and each
+// expert is a SwiGLU network of the feed-forward width.
 //
 // BERT also embeds which of two sentences a token is in (token types).
 //
@@ -23,8 +27,13 @@
 
 namespace lockstep::plan {
 
-enum class Family { kGpt2, kLlama, kBert };
-inline constexpr Family kAllFamilies[] = {Family::kGpt2, Family::kLlama, Family::kBert};
+enum class Family { kGpt2, kLlama, kBert, kMixtral };
+inline constexpr Family kAllFamilies[] = {Family::kGpt2, Family::kLlama, Family::kBert,
+                                          Family::kMixtral};
+// Whether it has Llama's parts: RMS norms, rotary positions, SwiGLU.
+constexpr bool is_like_llama(Family family) {
+  return family == Family::kLlama || family == Family::kMixtral;
+}
 
 // The head of a model.
 enum class Head {
@@ -44,15 +53,23 @@ struct ModelShape {
   Count layers = 0;          // of an encoder-decoder: of its encoder
   Count decoder_layers = 0;  // over 0: an encoder-decoder
   Count heads = 0;
-  Count kv_heads = 0;  // fewer than heads: grouped-query attention
+  Count kv_heads = 0;   // fewer than heads: grouped-query attention
+  Count head_size = 0;  // 0: hidden / heads
   Count feed_forward = 0;
+  Count experts = 0;  // of a layer, in mixtral
+  Count experts_per_token = 0;
   Head head = Head::kTied;
-  bool biases = true;  // of linear layers, and of layer norms
+  bool biases = true;       // of linear layers, and of layer norms
+  bool qkv_biases = false;  // of queries, keys and values where no other layer has any (Qwen2)
 
-  // Width of all key heads together, or all value heads.
-  Count kv_width() const { return hidden / heads * kv_heads; }
-  bool learns_positions() const { return family != Family::kLlama; }
+  Count head_width() const { return head_size > 0 ? head_size : hidden / heads; }
+  // Widths of all query heads together, and of all key heads, or all value heads.
+  Count query_width() const { return head_width() * heads; }
+  Count kv_width() const { return head_width() * kv_heads; }
+  bool has_qkv_biases() const { return biases || qkv_biases; }
+  bool learns_positions() const { return !is_like_llama(family); }
   bool is_encoder_decoder() const { return decoder_layers > 0; }
+  bool has_experts() const { return experts > 0; }
   Count all_layers() const { return layers + decoder_layers; }
 };
 

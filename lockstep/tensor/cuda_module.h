@@ -37,8 +37,9 @@ class CudaModule {
 namespace cuda {
 
 // Raised whenever a class or struct that crosses the border changes its layout: CudaModule,
-// GpuInfo, DeviceMemory, Stream, Event, Tensor, Communicator, Ops and the operations.
-inline constexpr int kModuleVersion = 3;
+// GpuInfo, DeviceMemory, Stream, Event, Tensor, Communicator and its options, Ops and the
+// operations.
+inline constexpr int kModuleVersion = 4;
 
 // extern "C" in the module.
 inline constexpr char kVersionSymbol[] = "lockstep_cuda_version";

@@ -12,4 +12,8 @@ double Moment::seconds_since(const Moment& earlier) const {
   return std::chrono::duration<double>(when_ - earlier.when_).count();
 }
 
+std::optional<SteadyClock::time_point> Moment::host_time() const {
+  return state_ == nullptr ? std::optional(when_) : std::nullopt;
+}
+
 }  // namespace lockstep

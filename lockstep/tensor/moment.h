@@ -10,6 +10,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/system/clock.h"
@@ -31,6 +32,9 @@ class Moment {
 
   // Both are of one device. Negative where the other one came later.
   double seconds_since(const Moment& earlier) const;
+
+  // Of the CPU: when it was, exactly. Empty for a moment of a device, which has a clock of its own.
+  std::optional<SteadyClock::time_point> host_time() const;
 
  private:
   SteadyClock::time_point when_;

@@ -7,9 +7,11 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <string>
 #include <system_error>
+#include <thread>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -25,7 +27,8 @@ constexpr const char* kLock = "lock";
 constexpr std::string_view kMark = "This is a run of lockstep; who trains here holds this file.\n";
 constexpr std::string_view kOurs[] = {kLock,         "config.toml",   "checkpoints",   "data",
                                       "data.staged", "metrics.jsonl", "samples.jsonl", "trace.json",
-                                      "report.html", "tensorboard"};
+                                      "report.html", "tensorboard",   "status.json",   "facts.json",
+                                      "log.jsonl",   "ranks.json"};
 
 bool is_marked(const fs::path& lock) {
   std::error_code none;
@@ -56,6 +59,19 @@ bool is_ours(const fs::path& path) {
     if (std::find(std::begin(kOurs), std::end(kOurs), name) == std::end(kOurs)) return false;
   }
   return !error;
+}
+
+// is_locked() holds the lock for a moment.
+bool take_lock(int lock) {
+  constexpr int kLockAttempts = 40;
+  constexpr auto kBetweenAttempts = std::chrono::milliseconds(5);
+  for (int i = 0; i < kLockAttempts; ++i) {
+    if (::flock(lock, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EWOULDBLOCK) return false;
+    std::this_thread::sleep_for(kBetweenAttempts);
+  }
+  errno = EWOULDBLOCK;
+  return false;
 }
 
 void write_mark(int lock) {
@@ -108,7 +124,7 @@ RunFolder::RunFolder(const fs::path& path) : path_(path) {
   if (lock_.get() < 0) fail_errno("cannot write to the run's folder: " + lock, errno);
   // One that an earlier version made may be open to others; only its owner can change that.
   [[maybe_unused]] const int changed = ::fchmod(lock_.get(), kLockMode);
-  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+  if (!take_lock(lock_.get())) {
     if (errno != EWOULDBLOCK) fail_errno("cannot lock " + lock, errno);
     fail(ErrorCode::kInvalidArgument,
          "another process is training in run.dir = {}; wait for it, or choose another folder",
@@ -128,6 +144,13 @@ void RunFolder::leave() const noexcept {
 }
 
 bool RunFolder::is_run(const fs::path& path) { return is_ours(path); }
+
+std::optional<bool> RunFolder::is_locked(const fs::path& path) {
+  const UniqueFd lock(::open((path / kLock).c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (lock.get() < 0) return errno == ENOENT ? std::optional(false) : std::nullopt;
+  if (::flock(lock.get(), LOCK_SH | LOCK_NB) == 0) return false;
+  return errno == EWOULDBLOCK ? std::optional(true) : std::nullopt;
+}
 
 data::NoTexts RunFolder::no_texts() { return {.name = "the folder of a run", .are_in = is_ours}; }
 

@@ -5,6 +5,8 @@
 //     checkpoints/     train/checkpoint/checkpoint.h
 //     data/            token files made from texts; data.staged/ until the run begins
 //     metrics.jsonl, samples.jsonl, tensorboard/, report.html
+//     status.json      how the last process that trained there ended (train/observe/status_file.h)
+//     facts.json, log.jsonl, ranks.json   train/observe/run_record.h
 //     trace.json       where train.trace is on
 //     algorithms.txt   those that a GPU chose by time (train/run/algorithm_record.h)
 //     lock             held by the process that trains; says that the folder is a run's. Only its
@@ -12,6 +14,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string_view>
 
 #include "lockstep/base/file/fd.h"
@@ -40,6 +43,8 @@ class RunFolder {
 
   // Whether a run of lockstep made that folder.
   static bool is_run(const std::filesystem::path& path);
+  // Whether a process trains in it now, by the lock. Nothing where this user may not open the lock.
+  static std::optional<bool> is_locked(const std::filesystem::path& path);
   // Such folders: they may well be kept beside the texts it learns from.
   static data::NoTexts no_texts();
 

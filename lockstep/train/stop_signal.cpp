@@ -68,6 +68,11 @@ StopSignal::StopSignal(bool tells) {
     const bool outlived = kSignals[i] == SIGHUP && before_[i].sa_handler == SIG_IGN;
     if (!outlived) ::sigaction(kSignals[i], &action, nullptr);
   }
+  // A launcher may have held them until now.
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : kSignals) sigaddset(&held, signal);
+  ::sigprocmask(SIG_UNBLOCK, &held, nullptr);
 }
 
 StopSignal::~StopSignal() {

@@ -15,7 +15,7 @@ inline constexpr std::size_t kMostLines = 500;
 
 // Libraries that sources use and installed headers hide.
 inline constexpr std::string_view kPrivateLibraries[] = {
-    "spdlog/", "toml++/", "nlohmann/", "openssl/", "CLI/", "mpi.h", "oneapi/"};
+    "spdlog/", "toml++/", "nlohmann/", "openssl/", "CLI/", "mpi.h", "oneapi/", "httplib.h"};
 
 // Whether the file, comments aside, calls exit(): the plain one, not _exit() of a forked child nor
 // some object's method.

@@ -33,6 +33,9 @@ inline const std::vector<Level>& levels() {
       {"bench/collectives"},
       {"bench"},
 
+      {"live"},
+
+      {"train/evaluate"},
       {"train/run"},
       {"train/generate"},
       {"train/model_io", "train/observe/report"},
@@ -89,8 +92,9 @@ inline const std::vector<Level>& levels() {
       {"data/unicode"},
       {"data"},
 
+      {"comm/nccl"},
       {"comm/cuda"},
-      {"comm/native", "comm/mpi/backend", "comm/nccl"},
+      {"comm/native", "comm/mpi/backend"},
       {"comm/mpi"},
       {"comm/reduce", "comm/schedule", "comm/shared", "comm/rendezvous", "comm/transport"},
       {"comm"},

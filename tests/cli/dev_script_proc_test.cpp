@@ -83,8 +83,11 @@ TEST_F(DevScript, BundleHoldsWhatUnpacksTexts) {
   const fs::path libraries = bundled / "lib/x86_64-linux-gnu";
   for (const fs::path& file :
        {bundled / "include/zlib.h", bundled / "include/zstd.h", libraries / "libz.so",
-        libraries / "libz.so.1", libraries / "libzstd.so", libraries / "libzstd.so.1",
-        libraries / "pkgconfig/zlib.pc", libraries / "pkgconfig/libzstd.pc"}) {
+        libraries / "libz.so.1", bundled / "include/httplib.h", libraries / "libcpp-httplib.so",
+        libraries / "libcpp-httplib.so.0.11", libraries / "libbrotlienc.so.1",
+        libraries / "pkgconfig/cpp-httplib.pc", libraries / "pkgconfig/libbrotlienc.pc",
+        libraries / "libzstd.so", libraries / "libzstd.so.1", libraries / "pkgconfig/zlib.pc",
+        libraries / "pkgconfig/libzstd.pc"}) {
     ASSERT_TRUE(fs::exists(file)) << file;
     EXPECT_TRUE(fs::canonical(file).string().starts_with(fs::canonical(bundled).string())) << file;
   }

@@ -148,10 +148,10 @@ TEST_F(RunFolderCommand, HasAReportWhileTheRunGoesOnAndAfterItIsKilled) {
   const pid_t child = start(settings("run", "train.steps=1000000 checkpoint.every=0"));
   wait_for_step("run", "\"step\":3");
   EXPECT_THAT(text_of(folder / "run/report.html"),
-              AllOf(HasSubstr(">running<"), HasSubstr("</html>")));
+              AllOf(HasSubstr("\"state\":\"running\""), HasSubstr("</html>")));
   ::kill(child, SIGKILL);
   wait_for(child);
-  EXPECT_THAT(text_of(folder / "run/report.html"), HasSubstr(">running<"));
+  EXPECT_THAT(text_of(folder / "run/report.html"), HasSubstr("\"state\":\"running\""));
 }
 
 TEST_F(RunFolderCommand, ARunThatFailsBeforeItBeginsWritesNoReportElsewhere) {

@@ -38,13 +38,15 @@ class TrainCommand : public ::testing::Test {
 
   // Started without a shell in between, so that a signal hits the command itself.
   pid_t start(const std::string& arguments) const {
+    return start_command("exec " + in_build("lockstep") + " train " + arguments);
+  }
+  pid_t start_command(const std::string& command) const {
     const std::string log = (folder / "log.txt").string();
     const pid_t child = ::fork();
     if (child != 0) return child;
     const int out = ::open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(out, STDERR_FILENO);
-    const std::string command = "exec " + in_build("lockstep") + " train " + arguments;
     ::execl("/bin/sh", "sh", "-c", command.c_str(), nullptr);
     ::_exit(127);
   }

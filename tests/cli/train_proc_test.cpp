@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "lockstep/base/math/counter_rng.h"
+#include "lockstep/tensor/cuda_driver.h"
 #include "tests/cli/train_command.h"
 #include "tests/paths.h"
 
@@ -147,6 +148,18 @@ TEST_F(TrainCommand, RefusedForADeviceThatIsNotThereLeavesNothing) {
   EXPECT_EQ(WEXITSTATUS(status), 1);
   EXPECT_NE(text_of(folder / "log.txt").find("the CUDA module was not found"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
+}
+
+// It would take 100 MB in every rank.
+TEST_F(TrainCommand, LoadsNoCudaModuleWhereThereIsNoDriver) {
+  if (has_cuda_driver()) GTEST_SKIP() << "this machine has NVIDIA's driver";
+  const pid_t child = start(settings("run", "train.steps=1000000 run.device=auto"));
+  wait_for_step("run", "\"step\":3");
+  const std::string maps = text_of(fmt::format("/proc/{}/maps", child));
+  ::kill(child, SIGINT);
+  EXPECT_EQ(WEXITSTATUS(wait_for(child)), 75);
+  EXPECT_NE(maps.find("lockstep"), std::string::npos) << maps;
+  EXPECT_EQ(maps.find("liblockstep_cuda"), std::string::npos) << maps;
 }
 
 TEST_F(TrainCommand, FinishesItsStepAndSavesWhenAskedToStop) {

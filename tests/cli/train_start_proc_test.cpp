@@ -96,7 +96,7 @@ class TrainHangs : public testing::TrainRanks {
     const pid_t launcher =
         start(settings(dir,
                        "parallel.strategy=parameter_server parallel.consistency=asp "
-                       "train.global_batch_size=6 train.steps=100000 --ranks 3 " +
+                       "train.global_batch_size=6 train.steps=100000 --ranks 3 --max-restarts 0 " +
                            more));
     wait_for_step(dir, "\"step\":5");
     const auto leader = ranks(dir, "0");

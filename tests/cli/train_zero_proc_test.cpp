@@ -62,7 +62,7 @@ class TrainZero : public testing::TrainRanks {
   template <class Moment>
   void train_and_kill(const std::string& dir, const std::string& arguments, const std::string& rank,
                       Moment moment) const {
-    const pid_t launcher = start(arguments);
+    const pid_t launcher = start(arguments + " --max-restarts 0");
     ASSERT_TRUE(eventually(moment)) << text_of(folder / "log.txt");
     const auto found = ranks(dir, rank);
     ASSERT_EQ(found.size(), 1u) << text_of(folder / "log.txt");

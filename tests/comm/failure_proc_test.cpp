@@ -19,7 +19,7 @@
 #include "lockstep/comm/native/memory.h"
 #include "lockstep/comm/native/recorder.h"
 #include "lockstep/comm/native/threads.h"
-#include "tests/launch/launched.h"
+#include "tests/launch/rank_report.h"
 #include "tests/paths.h"
 
 namespace lockstep {
@@ -30,13 +30,6 @@ using testing::Launched;
 using testing::read_text;
 
 constexpr int kRanks = 4;
-
-struct Report {
-  ErrorCode code = ErrorCode::kSystem;
-  std::string ranks;
-  std::chrono::nanoseconds when{};
-  std::string message;
-};
 
 class Failure : public ::testing::TestWithParam<const char*> {
  protected:
@@ -50,20 +43,8 @@ class Failure : public ::testing::TestWithParam<const char*> {
                                 "LOCKSTEP_COMM_RECORDER_DIR=" + recorder_dir});
   }
 
-  static std::optional<Report> report_of(const Launched& job, int rank) {
-    const std::string name = "error-" + std::to_string(rank);
-    if (!eventually([&] { return job.has_file(name); }, std::chrono::seconds(30))) {
-      return std::nullopt;
-    }
-    std::istringstream text(read_text(job.folder() / name));
-    Report report;
-    int code = 0;
-    std::int64_t nanoseconds = 0;
-    text >> code >> report.ranks >> nanoseconds;
-    std::getline(text >> std::ws, report.message);
-    report.code = static_cast<ErrorCode>(code);
-    report.when = std::chrono::nanoseconds(nanoseconds);
-    return report;
+  static std::optional<testing::RankReport> report_of(const Launched& job, int rank) {
+    return testing::report_of(job, rank, std::chrono::seconds(30));
   }
 
   // "operation 4" of "rank 1 called operation 4: broadcast ...", for each rank that a text speaks

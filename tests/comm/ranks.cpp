@@ -26,20 +26,42 @@ constexpr int kMostThreads = 5;
 constexpr int kMostThreads = 9;
 #endif
 
-// LOCKSTEP_TEST_DEVICE: whose memory the data lies in. Without that device the test is skipped.
-void run_on_device(Communicator& host, const std::function<void(Communicator&)>& body) {
+DeviceCommunicatorOptions options_of(const char* device) {
+  const char* const given = std::getenv("LOCKSTEP_TEST_DEVICE_BACKEND");
+  const std::string_view backend = given == nullptr ? "native" : given;
+  const bool is_tree = backend == "nccl-tree";
+  if (!is_tree && backend != "nccl" && backend != "native") {
+    std::fprintf(
+        stderr, "LOCKSTEP_TEST_DEVICE_BACKEND is %s; it can be native, nccl or nccl-tree\n", given);
+    std::_Exit(1);
+  }
+  return {.device = parse_device(device),
+          .backend = backend == "native" ? DeviceBackend::kNative : DeviceBackend::kNccl,
+          .tree_order = is_tree};
+}
+
+// LOCKSTEP_TEST_DEVICE: whose memory the data lies in; nullptr: not in that of a device. Without
+// that device the test is skipped.
+const char* device_of_test() {
   constexpr int kSkipped = 77;
   const char* device = std::getenv("LOCKSTEP_TEST_DEVICE");
-  if (device == nullptr) return body(host);
+  if (device == nullptr) return nullptr;
   if (const std::string why = why_no_cuda(); !why.empty()) {
     std::fprintf(stderr, "SKIPPED: no GPU: %s\n", why.c_str());
     std::_Exit(std::getenv("LOCKSTEP_TEST_NEEDS_GPU") != nullptr ? 1 : kSkipped);
   }
-  const auto wrapped = through_device(host.split(0, host.rank()), parse_device(device));
+  return device;
+}
+
+void run_on_device(Communicator& host, const std::function<void(Communicator&)>& body) {
+  const char* const device = device_of_test();
+  if (device == nullptr) return body(host);
+  const auto wrapped = through_device(host.split(0, host.rank()), options_of(device));
   body(*wrapped);
 }
 
 Communicator& process_world() {
+  device_of_test();  // before ranks wait for each other
   static const std::unique_ptr<Communicator> world = make_world();
   return *world;
 }

@@ -5,7 +5,6 @@
 #include <mutex>
 
 #include "lockstep/base/error.h"
-#include "lockstep/comm/device_communicator.h"
 #include "lockstep/tensor/buffer.h"
 
 namespace lockstep::testing {
@@ -144,9 +143,9 @@ class ThroughDevice final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> through_device(std::unique_ptr<Communicator> host, Device device) {
-  return std::make_unique<ThroughDevice>(
-      make_device_communicator(std::move(host), {.device = device}));
+std::unique_ptr<Communicator> through_device(std::unique_ptr<Communicator> host,
+                                             const DeviceCommunicatorOptions& options) {
+  return std::make_unique<ThroughDevice>(make_device_communicator(std::move(host), options));
 }
 
 }  // namespace lockstep::testing

@@ -5,10 +5,11 @@
 #include <memory>
 
 #include "lockstep/comm/communicator.h"
-#include "lockstep/tensor/device.h"
+#include "lockstep/comm/device_communicator.h"
 
 namespace lockstep::testing {
 
-std::unique_ptr<Communicator> through_device(std::unique_ptr<Communicator> host, Device device);
+std::unique_ptr<Communicator> through_device(std::unique_ptr<Communicator> host,
+                                             const DeviceCommunicatorOptions& options);
 
 }  // namespace lockstep::testing

@@ -45,6 +45,11 @@ class Hosts {
   static bool allowed() { return ::geteuid() == 0; }
   bool ready() const { return ready_; }
   std::string address(int host) const { return fmt::format("10.77.{}.{}", ::getpid() % 250, host); }
+  // What begins a command on a host. / Pulls its cable, or plugs it in again.
+  std::string on(int host) const { return fmt::format("ip netns exec {}h{} ", prefix_, host); }
+  void plug(int host, bool in) {
+    run(fmt::format("ip link set {}v{} {}", prefix_, host, in ? "up" : "down"));
+  }
   void slow_down(int host, const std::string& rate) {
     run(
         fmt::format("ip netns exec {0}h{1} tc qdisc add dev eth0 root tbf rate {2} burst 32k "

@@ -9,6 +9,11 @@
 namespace lockstep::nn {
 namespace {
 
+// Where a step changes which experts a token goes to, the loss jumps. Such a model is moved by
+// less, so that no token changes them, and its differences are less exact. kOddMixtral sends every
+// token to all experts.
+bool jumps(Tiny tiny) { return tiny == Tiny::kMixtral; }
+
 class EveryModel : public ::testing::TestWithParam<std::tuple<std::string, Tiny>> {
  protected:
   std::unique_ptr<Ops> ops_ = make_ops(std::get<0>(GetParam()));
@@ -58,7 +63,7 @@ class Slope {
 TEST_P(EveryModel, GradientsAreTheSlopesOfTheLoss) {
   TinyBatch owner(tiny_batch_shape(tiny_));
   const Batch batch = owner.batch();
-  Replica replica = make_replica(make_tiny(tiny_, 0.1), tiny_setup(tiny_), *ops_);
+  Replica replica = make_replica(make_tiny(tiny_, 0.1, kVocabulary, 0), tiny_setup(tiny_), *ops_);
   replica.initialise(5);
   shake(replica, 0.2f);
   replica.forward_backward(batch, {.seed = 3, .step = 2});
@@ -80,10 +85,11 @@ TEST_P(EveryModel, GradientsAreTheSlopesOfTheLoss) {
     for (const float value : gradients[p]) {
       direction.push_back(static_cast<float>(value / length));
     }
-    const double distance = std::min(0.02, 0.05 / length);
+    const double distance = (jumps(tiny_) ? 0.02 : 1) * std::min(0.02, 0.05 / length);
     const double measured = slope.along(
         FlatParameters::view(replica.states().parameters, parameter), direction, distance);
-    EXPECT_NEAR(measured / length, 1, 2e-3) << parameter.name << ", length " << length;
+    EXPECT_NEAR(measured / length, 1, jumps(tiny_) ? 3e-2 : 2e-3)
+        << parameter.name << ", length " << length;
   }
 }
 

@@ -236,6 +236,7 @@ TEST(Models, OfMoreThanCanBeCountedAreRefused) {
     all.layers = layers;
     all.hidden = all.feed_forward = hidden;
     all.heads = all.kv_heads = 1;
+    if (all.has_experts()) all.experts = all.experts_per_token = 1;
     return all;
   };
   constexpr plan::Count kHuge = std::numeric_limits<std::int32_t>::max() - 1;  // heads are even

@@ -54,7 +54,8 @@ Model make_divided(Tiny tiny, const TensorGroup& group, double dropout = 0) {
   const plan::Family family = tiny == Tiny::kBert ? plan::Family::kBert
                               : tiny == Tiny::kLlama || tiny == Tiny::kOddLlama
                                   ? plan::Family::kLlama
-                                  : plan::Family::kGpt2;
+                              : tiny == Tiny::kMixtral ? plan::Family::kMixtral
+                                                       : plan::Family::kGpt2;
   plan::ModelShape shape = odd ? odd_shape(family) : tiny_shape(family);
   shape.hidden = kHidden;
   shape.heads = 12;
@@ -173,8 +174,8 @@ void expect_like_one_rank(Tiny tiny, const Case& tested, const Whole& whole) {
   });
 }
 
-constexpr Tiny kDivisible[] = {Tiny::kGpt2,     Tiny::kOddGpt2, Tiny::kLlama,
-                               Tiny::kOddLlama, Tiny::kBert,    Tiny::kEncoderDecoder};
+constexpr Tiny kDivisible[] = {Tiny::kGpt2, Tiny::kOddGpt2,        Tiny::kLlama,  Tiny::kOddLlama,
+                               Tiny::kBert, Tiny::kEncoderDecoder, Tiny::kMixtral};
 
 TEST(TensorParallel, LossesAndGradientsAreThoseOfOneRank) {
   for (const Tiny tiny : kDivisible) {

@@ -15,15 +15,29 @@
 namespace lockstep::nn {
 
 // The odd ones are of their family with everything that can be otherwise: GPT-2 without biases,
-// with a head of its own and shared key heads, Llama with biases, with a tied head and without
-// shared ones; both with feed-forward networks that are narrower than attention.
-enum class Tiny { kGpt2, kOddGpt2, kLlama, kOddLlama, kBert, kEncoderDecoder, kLinear };
-inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,     Tiny::kOddGpt2, Tiny::kLlama,
-                                    Tiny::kOddLlama, Tiny::kBert,    Tiny::kEncoderDecoder,
-                                    Tiny::kLinear};
-inline constexpr Tiny kTransformers[] = {Tiny::kGpt2, Tiny::kLlama, Tiny::kBert,
+// with a head of its own and shared key heads, Llama with biases, with a tied head, without
+// shared ones and with heads that are together wider than the hidden size, Mixtral with all experts
+// for every token and with narrow heads; all with feed-forward networks that are narrower than
+// attention.
+enum class Tiny {
+  kGpt2,
+  kOddGpt2,
+  kLlama,
+  kOddLlama,
+  kBert,
+  kMixtral,
+  kOddMixtral,
+  kEncoderDecoder,
+  kLinear
+};
+inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,       Tiny::kOddGpt2,        Tiny::kLlama,
+                                    Tiny::kOddLlama,   Tiny::kBert,           Tiny::kMixtral,
+                                    Tiny::kOddMixtral, Tiny::kEncoderDecoder, Tiny::kLinear};
+inline constexpr Tiny kTransformers[] = {Tiny::kGpt2, Tiny::kLlama, Tiny::kBert, Tiny::kMixtral,
                                          Tiny::kEncoderDecoder};
 inline constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
+inline bool has_experts(Tiny tiny) { return tiny == Tiny::kMixtral || tiny == Tiny::kOddMixtral; }
 
 inline std::string name(Tiny tiny) {
   switch (tiny) {
@@ -37,6 +51,10 @@ inline std::string name(Tiny tiny) {
       return "llama";
     case Tiny::kBert:
       return "bert";
+    case Tiny::kMixtral:
+      return "mixtral";
+    case Tiny::kOddMixtral:
+      return "odd-mixtral";
     case Tiny::kEncoderDecoder:
       return "encoder-decoder";
     case Tiny::kLinear:
@@ -56,23 +74,38 @@ inline plan::ModelShape tiny_shape(plan::Family family, std::int64_t vocabulary 
   shape.hidden = 24;
   shape.layers = 2;
   shape.heads = 3;
-  shape.kv_heads = family == plan::Family::kLlama ? 1 : 3;
-  shape.feed_forward = family == plan::Family::kLlama ? 40 : 96;
+  shape.kv_heads = is_like_llama(family) ? 1 : 3;
+  shape.feed_forward = is_like_llama(family) ? 40 : 96;
+  if (family == plan::Family::kMixtral) {
+    shape.experts = 3;
+    shape.feed_forward = 20;
+  }
   return trainable(shape);
 }
 
 inline plan::ModelShape odd_shape(plan::Family family, std::int64_t vocabulary = kVocabulary) {
   plan::ModelShape shape = tiny_shape(family, vocabulary);
   const bool gpt2 = family == plan::Family::kGpt2;
-  shape.biases = !gpt2;
+  shape.biases = family == plan::Family::kLlama;
   shape.head = gpt2 ? plan::Head::kOwn : plan::Head::kTied;
   shape.kv_heads = gpt2 ? 1 : 3;
   shape.feed_forward = gpt2 ? 31 : 17;
+  if (!gpt2) shape.head_size = family == plan::Family::kLlama ? 10 : 6;
+  if (family == plan::Family::kMixtral) {
+    shape.experts = shape.experts_per_token = 3;
+    shape.feed_forward = 3;
+  }
   return shape;
 }
 
-inline Model make_tiny(Tiny tiny, double dropout = 0, std::int64_t vocabulary = kVocabulary) {
-  const ModelOptions options = {.dropout = dropout, .epsilon = std::nullopt, .theta = 10000};
+inline Model make_tiny(Tiny tiny, double dropout = 0, std::int64_t vocabulary = kVocabulary,
+                       double router_loss = 0.05) {
+  const ModelOptions options = {
+      .dropout = dropout,
+      .epsilon = std::nullopt,
+      .theta = 10000,
+      .scaling = {.factor = 2, .original_positions = 30},  // between a pair's turns
+      .router_loss = router_loss};
   switch (tiny) {
     case Tiny::kGpt2:
       return make_model(tiny_shape(plan::Family::kGpt2, vocabulary), options);
@@ -82,6 +115,10 @@ inline Model make_tiny(Tiny tiny, double dropout = 0, std::int64_t vocabulary = 
       return make_model(odd_shape(plan::Family::kLlama, vocabulary), options);
     case Tiny::kLlama:
       return make_model(tiny_shape(plan::Family::kLlama, vocabulary), options);
+    case Tiny::kMixtral:
+      return make_model(tiny_shape(plan::Family::kMixtral, vocabulary), options);
+    case Tiny::kOddMixtral:
+      return make_model(odd_shape(plan::Family::kMixtral, vocabulary), options);
     case Tiny::kBert:
       return make_model(tiny_shape(plan::Family::kBert, vocabulary), options);
     case Tiny::kEncoderDecoder:

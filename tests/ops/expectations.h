@@ -26,6 +26,10 @@ inline std::vector<double> as_doubles(const Tensor& tensor) {
     const auto bytes = tensor.as<const std::uint8_t>();
     return {bytes.begin(), bytes.end()};
   }
+  if (tensor.dtype() == DType::kI32) {
+    const auto numbers = tensor.as<const std::int32_t>();
+    return {numbers.begin(), numbers.end()};
+  }
   return ops::with_float_type(tensor.dtype(), [&]<class T>(T) {
     std::vector<double> values;
     for (const T& element : tensor.as<const T>()) values.push_back(ops::to_double(element));

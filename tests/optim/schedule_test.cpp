@@ -49,6 +49,26 @@ TEST(Schedule, FallsAlongHalfACosine) {
   }
 }
 
+TEST(Schedule, StaysBetweenWarmupAndDecay) {
+  const ScheduleOptions options{.learning_rate = 2,
+                                .warmup_steps = 10,
+                                .decay = LearningRateDecay::kLinear,
+                                .stable_steps = 80,
+                                .decay_steps = 100,
+                                .min_lr_ratio = 0.5};
+  EXPECT_EQ(learning_rate_at(options, 9), 1.8);
+  for (int step = 10; step <= 90; ++step) EXPECT_EQ(learning_rate_at(options, step), 2) << step;
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 91), 1.9);
+  EXPECT_DOUBLE_EQ(learning_rate_at(options, 95), 1.5);
+  EXPECT_EQ(learning_rate_at(options, 100), 1);
+  EXPECT_EQ(learning_rate_at(options, 1000), 1);
+  ScheduleOptions late = options;
+  late.stable_steps = 89;
+  EXPECT_NO_THROW(check(late));
+  late.stable_steps = 90;
+  EXPECT_THROW(check(late), Error);
+}
+
 TEST(Schedule, ADecayMustEndBehindTheWarmup) {
   EXPECT_NO_THROW(check({.warmup_steps = 10}));
   EXPECT_NO_THROW(

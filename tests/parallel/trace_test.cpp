@@ -5,14 +5,17 @@
 
 #include <cstdlib>
 #include <map>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "lockstep/comm/native/threads.h"
+#include "lockstep/ops/ops.h"
 #include "lockstep/parallel/communication/communication_thread.h"
 #include "lockstep/parallel/communication/gathered.h"
 #include "lockstep/parallel/trace/clock_offset.h"
+#include "lockstep/parallel/trace/device_clock.h"
 
 namespace lockstep::parallel::trace_test {
 namespace {
@@ -37,6 +40,20 @@ TEST(Trace, OneThatIsOffKeepsNothing) {
   work(trace, "forward");
   EXPECT_FALSE(trace.on());
   EXPECT_THAT(trace.spans(), IsEmpty());
+}
+
+// However late the thread of the clock runs: a span of a block ends before the next one begins.
+TEST(DeviceClock, KeepsTheMomentsOfACpuExactly) {
+  const std::unique_ptr<Ops> ops = make_cpu_ops(1);
+  const DeviceClock clock(*ops);
+  for (int i = 0; i < 1000; ++i) {
+    const std::int64_t before = trace_now();
+    const Moment moment = ops->moment();
+    const std::int64_t after = trace_now();
+    const std::int64_t when = clock.nanoseconds(moment);
+    ASSERT_GE(when, before);
+    ASSERT_LE(when, after);
+  }
 }
 
 TEST(Trace, ASpanTellsWhatWasDoneInWhichStep) {

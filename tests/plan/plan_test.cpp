@@ -41,6 +41,11 @@ TEST(Parameters, AreThePublishedCounts) {
   EXPECT_EQ(parameters_of("bert-large"), 335'141'888u);
   EXPECT_EQ(parameters_of("llama-7b"), 6'738'415'616u);
   EXPECT_EQ(parameters_of("llama2-70b"), 68'976'648'192u);
+  EXPECT_EQ(parameters_of("llama3-8b"), 8'030'261'248u);
+  EXPECT_EQ(parameters_of("mistral-7b"), 7'241'732'096u);
+  EXPECT_EQ(parameters_of("qwen2-0.5b"), 494'032'768u);
+  EXPECT_EQ(parameters_of("qwen2-7b"), 7'615'616'512u);
+  EXPECT_EQ(parameters_of("mixtral-8x7b"), 46'702'792'704u);
   EXPECT_EQ(parameters_of("gpt3-175b"), 174'604'259'328u);
   EXPECT_NEAR(static_cast<double>(parameters_of("gpt3-175b")), 175e9, 0.005 * 175e9);
 }

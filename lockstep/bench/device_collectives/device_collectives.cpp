@@ -96,7 +96,8 @@ double copy_rate(Ops& ops, Device device) {
 
 DeviceReport time_device_collectives(const DeviceCollectives& bench, Communicator& world) {
   const auto group =
-      make_device_communicator(world.split(0, world.rank()), {.device = bench.device});
+      make_device_communicator(world.split(0, world.rank()),
+                               {.device = bench.device, .backend = comm_options().device_backend});
   const auto ops = make_ops(bench.device, 1);
   DeviceReport report;
   if (world.rank() == 0) report.copy_rate = copy_rate(*ops, bench.device);

@@ -9,6 +9,7 @@ namespace {
 struct Step {
   std::int64_t batch, positions, heads, kv_heads, head_size;
   bool rotary = false;
+  ops::RotaryScaling scaling = {};
 
   std::int64_t query_columns() const { return heads * head_size; }
   std::int64_t key_columns() const { return kv_heads * head_size; }
@@ -18,6 +19,9 @@ OpCase step_case(DType dtype, const Step& step) {
   OpCase one;
   one.name = fmt::format("{} x {}, {} heads of {}, {} of keys{}", step.batch, step.positions,
                          step.heads, step.head_size, step.kv_heads, step.rotary ? ", rotary" : "");
+  if (step.scaling.factor != 1) {
+    one.name += fmt::format(", {} times as slow", step.scaling.factor);
+  }
   // As the tolerance of rotary, for keys in the cache; probabilities weigh values with a standard
   // deviation of 1.
   const double turned = step.rotary ? 16 + 8 * static_cast<double>(step.positions) : 0;
@@ -37,6 +41,7 @@ OpCase step_case(DType dtype, const Step& step) {
                                  .head_size = step.head_size,
                                  .scale = static_cast<float>(balanced(step.head_size)),
                                  .rotary = step.rotary,
+                                 .scaling = step.scaling,
                                  .lengths = t["lengths"],
                                  .packed = t["packed"],
                                  .cache = t["cache"],
@@ -62,6 +67,7 @@ std::vector<OpCase> step_cases(DType dtype) {
        {Step{1, 1, 1, 1, 1}, Step{1, 5, 1, 1, 4}, Step{3, 17, 2, 1, 6, true}, Step{2, 64, 4, 4, 64},
         Step{5, 65, 4, 2, 64, true}, Step{2, 300, 6, 2, 128, true}, Step{3, 200, 9, 1, 40},
         Step{1, 131, 12, 1, 16, true}, Step{2, 70, 3, 3, 250}, Step{1, 90, 5, 5, 256, true},
+        Step{2, 40, 4, 2, 32, true, {.factor = 8, .original_positions = 200}},
         Step{0, 3, 1, 1, 8}}) {
     cases.push_back(step_case(dtype, step));
   }

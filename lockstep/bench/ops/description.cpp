@@ -57,12 +57,24 @@ const std::vector<OpDescription>& op_descriptions() {
     for (const auto& area :
          {describe_linear(), describe_elementwise(), describe_swiglu(), describe_float8(),
           describe_norm(), describe_embedding(), describe_attention(), describe_decode_attention(),
-          describe_rotary(), describe_loss(), describe_optimizer()}) {
+          describe_merge_attention(), describe_rotary(), describe_routing(), describe_loss(),
+          describe_optimizer()}) {
       all.insert(all.end(), area.begin(), area.end());
     }
     return all;
   }();
   return kAll;
+}
+
+const std::vector<OpDescription>& gpu_op_descriptions() {
+  static const std::vector<OpDescription> kOnGpus = [] {
+    std::vector<OpDescription> all;
+    for (const OpDescription& one : op_descriptions()) {
+      if (one.on_gpus) all.push_back(one);
+    }
+    return all;
+  }();
+  return kOnGpus;
 }
 
 }  // namespace lockstep::bench

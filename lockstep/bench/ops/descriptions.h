@@ -15,7 +15,9 @@ std::vector<OpDescription> describe_norm();
 std::vector<OpDescription> describe_embedding();
 std::vector<OpDescription> describe_attention();
 std::vector<OpDescription> describe_decode_attention();
+std::vector<OpDescription> describe_merge_attention();
 std::vector<OpDescription> describe_rotary();
+std::vector<OpDescription> describe_routing();
 std::vector<OpDescription> describe_loss();
 std::vector<OpDescription> describe_optimizer();
 

@@ -184,11 +184,11 @@ enum class Addend { kNone, kApart, kIsY };
 // Normal numbers, stored by that scale; large tensors repeat them.
 void fill_bytes(const Tensor& bytes, Float8 format, float scale, double stddev,
                 std::uint64_t seed) {
-  constexpr std::size_t kDrawn = 65521;  // a prime, so that rows differ
+  constexpr std::size_t kPeriod = 65521;  // a prime, so that rows differ
   edit_elements<std::uint8_t>(bytes, [&](std::span<std::uint8_t> all) {
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (i >= kDrawn) {
-        all[i] = all[i - kDrawn];
+      if (i >= kPeriod) {
+        all[i] = all[i - kPeriod];
         continue;
       }
       const double number = stddev * static_cast<double>(normal_at(seed, 0, i));

@@ -12,15 +12,26 @@ struct Turn {
   bool backward = false;
   std::int64_t first_position = 0;
   std::int64_t further_columns = 2;
+  ops::RotaryScaling scaling = {};
 
   std::int64_t columns() const { return first + heads * head_size + further_columns; }
 };
+
+// Of its pairs some turn as ever, some slower, and some in between.
+constexpr ops::RotaryScaling kScaling = {
+    .factor = 8, .original_positions = 200, .low_turns = 1, .high_turns = 4};
 
 OpCase rotary_case(DType dtype, const Turn& turn) {
   OpCase one;
   one.name = fmt::format("{} x {}, {} heads of {} from {}{}", turn.batch, turn.sequence, turn.heads,
                          turn.head_size, turn.first, turn.backward ? ", backward" : "");
   if (turn.first_position > 0) one.name += fmt::format(", position {} on", turn.first_position);
+  if (turn.scaling.factor != 1) {
+    one.name += fmt::format(", {} times as slow", turn.scaling.factor);
+    if (turn.scaling.original_positions > 0) {
+      one.name += fmt::format(" from {} positions on", turn.scaling.original_positions);
+    }
+  }
   // An angle in f32 misses its place by as many units as it has turned.
   const Tolerance tolerance{.noise =
                                 16 + 8 * static_cast<double>(turn.first_position + turn.sequence)};
@@ -32,6 +43,7 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
                         .head_size = turn.head_size,
                         .sequence = turn.sequence,
                         .first_position = turn.first_position,
+                        .scaling = turn.scaling,
                         .backward = backward});
   };
   one.run = [run, turn](Ops& ops, const Tensors& t) { run(ops, t["x"], turn.backward); };
@@ -44,9 +56,11 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
 
 std::vector<OpCase> rotary_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const Turn& turn : {Turn{1, 1, 1, 2}, Turn{2, 3, 1, 4, 5}, Turn{1, 17, 3, 6, 0, true},
-                           Turn{3, 7, 2, 64, 64}, Turn{0, 5, 1, 2}, Turn{1, 131, 2, 34, 1, true},
-                           Turn{1, 1, 3, 8, 0, false, 1023}, Turn{2, 21, 1, 6, 2, true, 13}}) {
+  for (const Turn& turn :
+       {Turn{1, 1, 1, 2}, Turn{2, 3, 1, 4, 5}, Turn{1, 17, 3, 6, 0, true}, Turn{3, 7, 2, 64, 64},
+        Turn{0, 5, 1, 2}, Turn{1, 131, 2, 34, 1, true}, Turn{1, 1, 3, 8, 0, false, 1023},
+        Turn{2, 21, 1, 6, 2, true, 13}, Turn{2, 19, 2, 10, 1, false, 3, 2, {.factor = 2.5}},
+        Turn{1, 67, 2, 32, 0, true, 5, 1, kScaling}}) {
     cases.push_back(rotary_case(dtype, turn));
   }
   return cases;

@@ -1,5 +1,7 @@
 #include "lockstep/bench/train/products.h"
 
+#include <algorithm>
+
 #include "lockstep/nn/parts/classifier.h"
 #include "lockstep/train/observe/peak.h"
 
@@ -15,7 +17,7 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
   const std::int64_t hidden = to_signed(shape.hidden);
   const std::int64_t wide = to_signed(shape.feed_forward);
   const std::int64_t vocabulary = to_signed(shape.vocabulary);
-  const bool gated = shape.family == plan::Family::kLlama;
+  const bool gated = is_like_llama(shape.family);
   const auto layers = static_cast<double>(shape.all_layers());
   const auto across = static_cast<double>(shape.decoder_layers);
   std::vector<Product> products;
@@ -33,8 +35,14 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
     add(tokens, hidden, hidden, 2 * across);
     add(setup.shape.source_tokens(), hidden, 2 * hidden, across);
   }
-  add(tokens, hidden, gated ? 2 * wide : wide, layers);
-  add(tokens, wide, hidden, layers);
+  // Experts with equally many tokens each.
+  const std::int64_t experts = std::max<std::int64_t>(1, to_signed(shape.experts));
+  const std::int64_t routed =
+      shape.has_experts() ? (tokens * to_signed(shape.experts_per_token) + experts - 1) / experts
+                          : tokens;
+  if (shape.has_experts()) add(tokens, hidden, experts, layers);
+  add(routed, hidden, gated ? 2 * wide : wide, layers * static_cast<double>(experts));
+  add(routed, wide, hidden, layers * static_cast<double>(experts));
   const std::int64_t chunk = nn::rows_per_chunk(tokens, vocabulary, setup.dtype, nn::kLogitBytes);
   add(chunk, hidden, vocabulary, static_cast<double>(tokens) / static_cast<double>(chunk));
   return products;

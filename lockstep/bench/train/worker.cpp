@@ -31,7 +31,7 @@ void serve_training(const TrainOptions& options) {
                                  train::solved(options.batch).accumulation);
   const auto answer = [&](std::string_view request) -> std::string {
     if (request == "step") {
-      const train::StepMetrics metrics = trainer.step(batches.all());
+      const train::StepMetrics metrics = trainer.step(batches.all(), [&] { return batches.all(); });
       return Json{{"seconds", metrics.seconds}, {"loss", metrics.loss}}.dump();
     }
     if (request == "reset") {

@@ -10,7 +10,7 @@
 #include "lockstep/base/text/units.h"
 #include "lockstep/bench/collectives/collectives.h"
 #include "lockstep/cli/bench/bench.h"
-#include "lockstep/cli/sweep.h"
+#include "lockstep/cli/number_lists.h"
 
 namespace lockstep::cli {
 namespace {

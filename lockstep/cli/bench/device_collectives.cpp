@@ -24,9 +24,10 @@ Examples:
   lockstep bench device-collectives --ranks 2 --sizes 8,64Ki,64Mi
   lockstep launch -n 4 -- lockstep bench device-collectives --sizes 64Mi
   lockstep bench device-collectives --op all_gather,reduce_scatter
+  LOCKSTEP_COMM_DEVICE_BACKEND=nccl lockstep launch -n 2 -- lockstep bench device-collectives
 
-touched   bytes that all ranks read and write in a call, per second; ranks that share a GPU share
-          its memory's bandwidth, which the copy beside it measures)";
+touched   bytes that all ranks read and write in a call of the native backend, per second; ranks
+          that share a GPU share its memory's bandwidth, which the copy beside it measures)";
 
 struct BenchDeviceFlags {
   std::string ops = "all_reduce";

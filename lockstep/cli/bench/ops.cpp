@@ -53,8 +53,8 @@ struct OpsFlags {
 constexpr const char* kCpuTypes = "f32";
 constexpr const char* kGpuTypes = "bf16";
 
-std::vector<bench::OpDescription> parse_operations(const std::vector<std::string>& lists) {
-  const auto& all = bench::op_descriptions();
+std::vector<bench::OpDescription> parse_operations(const std::vector<std::string>& lists,
+                                                   const std::vector<bench::OpDescription>& all) {
   std::vector<std::string_view> known;
   for (const auto& description : all) known.push_back(description.name);
   std::vector<bench::OpDescription> chosen;
@@ -94,7 +94,7 @@ bench::OpsPlan make_ops_plan(const OpsFlags& flags) {
          "--peers: only attention on a GPU has a peer; add --device cuda");
   }
   bench::OpsPlan plan{
-      .ops = parse_operations(flags.ops),
+      .ops = parse_operations(flags.ops, bench::op_descriptions()),
       .dtypes = parse_compute_types(flags.dtypes.empty() ? kCpuTypes : flags.dtypes),
       .threads = flags.threads,
       .json = flags.peers.json};
@@ -109,7 +109,7 @@ bench::GpuOpsPlan make_gpu_plan(const OpsFlags& flags, Device device) {
   }
   bench::GpuOpsPlan plan;
   plan.device = device;
-  plan.ops = parse_operations(flags.ops);
+  plan.ops = parse_operations(flags.ops, bench::gpu_op_descriptions());
   plan.dtypes = parse_compute_types(flags.dtypes.empty() ? kGpuTypes : flags.dtypes);
   if (!flags.min_time.empty()) plan.seconds = parse_seconds(flags.min_time);
   set_peers(flags.peers, plan);

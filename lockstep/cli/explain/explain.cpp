@@ -18,7 +18,7 @@
 #include "lockstep/cli/explain/rounds.h"
 #include "lockstep/cli/explain/schedule_picture.h"
 #include "lockstep/cli/explain/topics.h"
-#include "lockstep/cli/sweep.h"
+#include "lockstep/cli/number_lists.h"
 #include "lockstep/cli/text_table.h"
 
 namespace lockstep::cli {

@@ -15,7 +15,7 @@
 #include "lockstep/base/text/drawing.h"
 #include "lockstep/base/text/text.h"
 #include "lockstep/cli/explain/topics.h"
-#include "lockstep/cli/sweep.h"
+#include "lockstep/cli/number_lists.h"
 #include "lockstep/cli/text_table.h"
 
 namespace lockstep::cli {

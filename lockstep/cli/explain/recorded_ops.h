@@ -49,6 +49,13 @@ class RecordedOps final : public Ops {
   void run(const ops::Embedding& call) override { ops_->run(call); }
   void run(const ops::EmbeddingBackward& call) override { ops_->run(call); }
   void run(const ops::LogitStatistics& call) override { ops_->run(call); }
+  void run(const ops::MergeAttention& call) override { ops_->run(call); }
+  void run(const ops::CopyColumns& call) override { ops_->run(call); }
+  void run(const ops::Route& call) override { ops_->run(call); }
+  void run(const ops::RouteBackward& call) override { ops_->run(call); }
+  void run(const ops::GatherTokens& call) override { ops_->run(call); }
+  void run(const ops::CombineTokens& call) override { ops_->run(call); }
+  void run(const ops::WeightRows& call) override { ops_->run(call); }
   void run(const ops::CrossEntropy& call) override { ops_->run(call); }
   void run(const ops::SquaredError& call) override { ops_->run(call); }
   void run(const ops::Adam& call) override { ops_->run(call); }

@@ -19,6 +19,7 @@
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/model_io/stored_model.h"
 #include "lockstep/train/observe/metrics_file.h"
+#include "lockstep/train/run/run_summary.h"
 #include "lockstep/train/run_folder.h"
 
 namespace lockstep::cli {
@@ -52,13 +53,17 @@ std::string files_text(const train::Checkpoint& checkpoint) {
   return "\nfiles, each with the hash of what was saved; bytes\n" + table.text();
 }
 
-std::string state_text(const train::TrainState& state) {
+std::string state_text(const train::Checkpoint& checkpoint) {
+  const train::TrainState& state = checkpoint.state;
   std::string text = fmt::format("step {}, {} updates of the parameters",
                                  format_count(static_cast<std::uint64_t>(state.steps)),
                                  format_count(static_cast<std::uint64_t>(state.updates)));
   if (state.loss_scale) {
     text += fmt::format(", loss scale {} for {} good steps", state.loss_scale->scale,
                         state.loss_scale->good_steps);
+  }
+  if (checkpoint.validation_loss) {
+    text += fmt::format(", validation loss {:.6f}", *checkpoint.validation_loss);
   }
   return text + "\n";
 }
@@ -112,15 +117,22 @@ std::string tensors_text(const io::TensorSource& file) {
 }
 
 void print_checkpoint(const train::Checkpoint& checkpoint, const InspectOptions& options) {
-  fmt::print("{}\n{}{}{}{}", checkpoint.folder.string(), state_text(checkpoint.state),
+  fmt::print("{}\n{}{}{}{}", checkpoint.folder.string(), state_text(checkpoint),
              model_text(checkpoint), files_text(checkpoint),
              tensors_text(*train::open_states(checkpoint)));
   if (options.config) fmt::print("\nconfig.toml\n{}", checkpoint.config);
 }
 
+// "'wide' in runs/a "
+std::string run_text(const fs::path& run) {
+  const std::string name = train::summarise_run(run).name;
+  return fmt::format("{}in {} ", name.empty() ? "" : fmt::format("'{}' ", printable(name)),
+                     run.string());
+}
+
 // One that has saved nothing so far.
 void print_begun_run(const fs::path& run, const InspectOptions& options) {
-  fmt::print("the run in {} has saved no checkpoint yet\n", run.string());
+  fmt::print("the run {}has saved no checkpoint yet\n", run_text(run));
   std::int64_t steps = 0;
   train::read_metrics(run, [&](const train::StepRecord& one) { steps = one.metrics.step; });
   fmt::print("{} done\n", counted(static_cast<std::uint64_t>(steps), "step"));
@@ -145,12 +157,20 @@ bool inspect_checkpoint(const fs::path& path, const InspectOptions& options) {
     print_begun_run(path, options);
     return true;
   }
-  TextTable table("rrl");
-  table.row({"step", "bytes", ""});
+  const auto validated = folder.by_validation();
+  TextTable table(validated.empty() ? "rrl" : "rrrl");
+  std::vector<std::string> head = {"step", "bytes", ""};
+  if (!validated.empty()) head.insert(head.end() - 1, "val loss");
+  table.row(head);
   std::optional<train::Checkpoint> newest;
   bool whole = true;
   for (const std::int64_t step : folder.steps()) {
     std::string state = "whole";
+    std::string loss = "-";
+    for (const auto& one : validated) {
+      if (one.step == step) loss = fmt::format("{:.6f}", one.loss);
+    }
+    if (!validated.empty() && validated.front().step == step) state += ", best";
     try {
       train::Checkpoint one = train::open_checkpoint(folder.path(step), {});
       if (!newest) newest = std::move(one);
@@ -158,10 +178,12 @@ bool inspect_checkpoint(const fs::path& path, const InspectOptions& options) {
       state = error.what();
       whole = false;
     }
-    table.row({format_count(static_cast<std::uint64_t>(step)),
-               format_count(folder_bytes(folder.path(step))), state});
+    std::vector<std::string> row = {format_count(static_cast<std::uint64_t>(step)),
+                                    format_count(folder_bytes(folder.path(step))), state};
+    if (!validated.empty()) row.insert(row.end() - 1, loss);
+    table.row(std::move(row));
   }
-  fmt::print("the run in {} has these checkpoints\n{}\n", path.string(), table.text());
+  fmt::print("the run {}has these checkpoints\n{}\n", run_text(path), table.text());
   if (newest) print_checkpoint(*newest, options);
   return whole;
 }

@@ -11,6 +11,7 @@
 #include "lockstep/cli/inspect/checkpoint.h"
 #include "lockstep/cli/inspect/tokens.h"
 #include "lockstep/data/token_file/formats.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/observe/report/run_picture.h"
 #include "lockstep/train/run_folder.h"
 
@@ -26,6 +27,7 @@ listed, and the exit code is 1.
 Examples:
   lockstep inspect runs/first
   lockstep inspect runs/first/checkpoints/step-00001000 --config
+  lockstep inspect runs/first --checkpoint best
   lockstep inspect runs/first --svg run.svg
   lockstep inspect gpt2/model.safetensors
   lockstep inspect data/train.tokens)";
@@ -78,6 +80,11 @@ void add_inspect(CLI::App& app, int& exit_code) {
                    "A run, a checkpoint, a Hugging Face model, a .safetensors or a token file")
       ->type_name("PATH")
       ->required();
+  auto which = std::make_shared<std::string>();
+  command
+      ->add_option("--checkpoint", *which,
+                   "Of a run: newest, best (the lowest validation loss) or a step, alone")
+      ->type_name("WHICH");
   auto svg = std::make_shared<std::string>();
   command->add_flag("--config", options->config, "Print the configuration, too");
   command
@@ -85,9 +92,9 @@ void add_inspect(CLI::App& app, int& exit_code) {
                    "Only draw a run into this file: its loss, and one step if it was traced")
       ->type_name("FILE");
   command->footer(kInspectFooter);
-  command->callback([path, options, svg, &exit_code] {
+  command->callback([path, options, which, svg, &exit_code] {
     if (svg->empty()) {
-      exit_code = inspect(*path, *options) ? 0 : 1;
+      exit_code = inspect(train::choose_checkpoint(*path, *which), *options) ? 0 : 1;
       return;
     }
     write_file(*svg, train::draw_run(*path));

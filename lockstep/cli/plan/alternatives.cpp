@@ -104,7 +104,7 @@ std::vector<Alternative> plan_alternatives(const TrainOptions& planned, std::spa
   std::vector<Alternative> all;
   for (const int count : ranks) {
     const int per_worker = parallel::ranks_per_worker(planned.parallel);
-    if (count % per_worker != 0) continue;
+    if (count % parallel::ranks_per_model(planned.parallel) != 0) continue;
     options.batch.workers = count / per_worker;
     for (int zero = 0; zero < plan::kZeroStages; ++zero) {
       options.parallel = at_stage(planned.parallel, zero);

@@ -13,11 +13,22 @@ using plan::Count;
 using plan::Recompute;
 
 Json shape_json(const plan::ModelShape& shape) {
-  Json json{{"family", family_name(shape)}, {"vocabulary", shape.vocabulary},
-            {"positions", shape.positions}, {"hidden", shape.hidden},
-            {"layers", shape.layers},       {"heads", shape.heads},
-            {"kv_heads", shape.kv_heads},   {"feed_forward", shape.feed_forward},
-            {"head", name(shape.head)},     {"biases", shape.biases}};
+  Json json{{"family", family_name(shape)},
+            {"vocabulary", shape.vocabulary},
+            {"positions", shape.positions},
+            {"hidden", shape.hidden},
+            {"layers", shape.layers},
+            {"heads", shape.heads},
+            {"kv_heads", shape.kv_heads},
+            {"head_size", shape.head_width()},
+            {"feed_forward", shape.feed_forward},
+            {"head", name(shape.head)},
+            {"biases", shape.biases}};
+  if (shape.qkv_biases) json["qkv_biases"] = true;
+  if (shape.has_experts()) {
+    json["experts"] = shape.experts;
+    json["experts_per_token"] = shape.experts_per_token;
+  }
   if (shape.is_encoder_decoder()) json["decoder_layers"] = shape.decoder_layers;
   return json;
 }

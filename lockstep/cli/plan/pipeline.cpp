@@ -36,7 +36,8 @@ PlannedPipeline plan_pipeline(const train::TrainOptions& options, const Ops& ops
   const nn::Cut cut = train::cut_of(options);
   const nn::Setup setup = train::setup_of(options);
   const auto micro_batches = static_cast<std::uint64_t>(schedule.shape.micro_batches);
-  PlannedPipeline pipeline{.schedule = schedule.name};
+  PlannedPipeline pipeline{
+      .schedule = schedule.name, .slices = train::token_slices_of(options), .stages = {}};
   for (int stage = 0; stage < schedule.shape.stages; ++stage) {
     train::TrainOptions of_stage = options;
     of_stage.parallel.stage = stage;
@@ -52,7 +53,7 @@ PlannedPipeline plan_pipeline(const train::TrainOptions& options, const Ops& ops
     pipeline.stages.push_back(std::move(planned));
   }
   pipeline.messages = plan::verify(schedule).messages();
-  pipeline.bubble = plan::simulate(schedule, {}).bubble();
+  pipeline.bubble = plan::simulate(schedule, train::step_times_of(options)).bubble();
   const double all = std::accumulate(cut.flops.begin(), cut.flops.end(), 0.0);
   const double mean = all / static_cast<double>(cut.flops.size());
   pipeline.imbalance = std::ranges::max(cut.flops) / mean - 1;
@@ -69,10 +70,14 @@ std::string text(const PlannedPipeline& pipeline) {
                format_si(stage.flops, "FLOP"), size_text(stage.sent),
                stage.shared == 0 ? "" : size_text(stage.shared)});
   }
+  const std::string slices =
+      pipeline.slices.empty()
+          ? ""
+          : fmt::format(" in slices of {} tokens", fmt::join(pipeline.slices, ", "));
   return fmt::format(
-      "\npipeline of {} stages, {}: {} messages a step, bubble {:.1f} % of the time that a stage "
+      "\npipeline of {} stages, {}{}: {} messages a step, bubble {:.1f} % of the time that a stage "
       "computes; the largest stage computes {:.1f} % longer than the mean\n{}",
-      pipeline.stages.size(), pipeline.schedule,
+      pipeline.stages.size(), pipeline.schedule, slices,
       format_count(static_cast<std::uint64_t>(pipeline.messages)), 100 * pipeline.bubble,
       100 * pipeline.imbalance, table.text());
 }
@@ -88,6 +93,7 @@ nlohmann::ordered_json json_of(const PlannedPipeline& pipeline) {
                       {"shared", stage.shared}});
   }
   return {{"schedule", pipeline.schedule},
+          {"slices", pipeline.slices},
           {"stages", stages},
           {"messages", pipeline.messages},
           {"bubble", pipeline.bubble},

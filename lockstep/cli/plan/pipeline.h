@@ -23,6 +23,7 @@ struct PlannedStage {
 
 struct PlannedPipeline {
   std::string schedule;
+  std::vector<std::int64_t> slices;  // tokens of each; empty: sequences are whole
   std::vector<PlannedStage> stages;
   std::int64_t messages = 0;  // of a step of one worker
   double bubble = 0;          // of stages that compute equally long, forward a third of it

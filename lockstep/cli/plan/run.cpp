@@ -54,7 +54,8 @@ std::string strategy_text(const TrainOptions& options) {
   const auto axis = [](std::string_view name, int extent) {
     return extent > 1 ? fmt::format(" x {} {}", name, extent) : "";
   };
-  const std::string groups = axis("pipeline", spread.pipeline) + axis("tensor", spread.tensor);
+  const std::string groups = axis("pipeline", spread.pipeline) + axis("expert", spread.expert) +
+                             axis("context", spread.context) + axis("tensor", spread.tensor);
   return (spread.zero > 0 ? fmt::format("zero {}", spread.zero)
                           : std::string(name(spread.strategy))) +
          groups;
@@ -137,12 +138,43 @@ std::string tensor_text(const TrainOptions& options, const MemoryPlan& plan) {
   return "\na rank sends to its tensor group in a step\n" + table.text();
 }
 
+// The same of its context group.
+std::uint64_t context_bytes(const TrainOptions& options, const MemoryPlan& plan) {
+  std::uint64_t bytes = 0;
+  for (const nn::BlockSpec& spec : plan.specs) bytes += spec.context_bytes;
+  return bytes * static_cast<std::uint64_t>(train::solved(options.batch).accumulation);
+}
+
+std::string context_text(const TrainOptions& options, const MemoryPlan& plan) {
+  if (options.parallel.context == 1) return "";
+  const std::uint64_t bytes = context_bytes(options, plan);
+  TextTable table("lrr");
+  table.row({"attention", si_bytes(bytes), format_count(bytes)});
+  return "\na rank sends to its context group in a step\n" + table.text();
+}
+
+// The same of its expert group, if tokens choose all experts equally often.
+std::uint64_t expert_bytes(const TrainOptions& options, const MemoryPlan& plan) {
+  std::uint64_t bytes = 0;
+  for (const nn::BlockSpec& spec : plan.specs) bytes += spec.expert_bytes;
+  return bytes * static_cast<std::uint64_t>(train::solved(options.batch).accumulation);
+}
+
+std::string expert_text(const TrainOptions& options, const MemoryPlan& plan) {
+  if (options.parallel.expert == 1) return "";
+  const std::uint64_t bytes = expert_bytes(options, plan);
+  TextTable table("lrr");
+  table.row({"rows of tokens", si_bytes(bytes), format_count(bytes)});
+  return "\na rank sends to its expert group in a step, if all experts are chosen equally often\n" +
+         table.text();
+}
+
 std::string traffic_text(const TrainOptions& options, const MemoryPlan& plan) {
   if (options.batch.workers == 1) return "";
   const auto traffic = traffic_of(options, plan);
   if (!traffic) {
-    return "\nbytes that a worker sends in a step: unknown before the run with compression or "
-           "parameter servers\n";
+    return "\nbytes that a worker sends in a step: unknown before the run with compression, "
+           "parameter servers, or expert groups on several nodes\n";
   }
   TextTable table("lrrrr");
   const int machines = options.parallel.machines;
@@ -224,6 +256,10 @@ std::string json_text(const TrainOptions& options, const MemoryPlan& plan, const
   object["ranks"] = options.batch.workers * parallel::ranks_per_worker(options.parallel);
   object["tensor"] = options.parallel.tensor;
   object["tensor_bytes"] = tensor_bytes(options, plan);
+  object["context"] = options.parallel.context;
+  object["context_bytes"] = context_bytes(options, plan);
+  object["expert"] = options.parallel.expert;
+  object["expert_bytes"] = expert_bytes(options, plan);
   if (options.parallel.pipeline > 1) object["pipeline"] = json_of(plan_pipeline(options, ops));
   object["zero"] = options.parallel.zero;
   object["sent"] = json_of(traffic_of(options, plan));
@@ -251,9 +287,9 @@ void plan_run(const RunQuestion& question) {
   train::RunSettings given;
   read_run_arguments(given, question.arguments);
   const parallel::ParallelOptions& parallel = given.options.train.parallel;
-  // Without a number of ranks, as many as one worker has.
+  // Without a number of ranks, as many as a sequence needs.
   const int ranks_of_run =
-      question.ranks.empty() ? parallel::ranks_per_worker(parallel) : question.ranks.front();
+      question.ranks.empty() ? parallel::ranks_per_model(parallel) : question.ranks.front();
   // Servers come on top of them.
   const int workers = parallel::has_own_servers(parallel)
                           ? ranks_of_run
@@ -288,12 +324,12 @@ void plan_run(const RunQuestion& question) {
     fmt::print("{}", json_text(options, plan, *ops, answer));
   } else {
     fmt::print(
-        "{}{}{}{}{}{}{}{}{}", heading(options, plan, *ops),
+        "{}{}{}{}{}{}{}{}{}{}{}", heading(options, plan, *ops),
         answer.chosen.empty() ? "" : fmt::format("memory.auto: {}\n", answer.chosen),
         memory_text(plan),
         options.parallel.pipeline > 1 ? text(plan_pipeline(options, *ops)) : std::string(),
-        traffic_text(options, plan), tensor_text(options, plan), flops_text(options, plan),
-        limits_text(options, plan),
+        traffic_text(options, plan), tensor_text(options, plan), context_text(options, plan),
+        expert_text(options, plan), flops_text(options, plan), limits_text(options, plan),
         answer.alternatives.empty() ? "" : text(answer.alternatives, machines, answer.budget));
   }
   std::fflush(stdout);

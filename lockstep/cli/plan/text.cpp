@@ -233,12 +233,18 @@ std::string describe(const plan::ModelShape& shape) {
   const std::string layers = shape.is_encoder_decoder()
                                  ? fmt::format("{} + {}", shape.layers, shape.decoder_layers)
                                  : fmt::to_string(shape.layers);
+  const std::string experts =
+      shape.has_experts()
+          ? fmt::format(" in {} of {} experts", shape.experts_per_token, shape.experts)
+          : "";
   return fmt::format(
       "{}: family {}, {} layers, hidden size {}, {} heads{},\n"
-      "feed-forward {}, vocabulary {}, {} positions, head {}, {} biases\n",
+      "feed-forward {}{}, vocabulary {}, {} positions, head {}, {} biases\n",
       shape.name, family_name(shape), layers, shape.hidden, shape.heads, kv_heads,
-      shape.feed_forward, shape.vocabulary, shape.positions, name(shape.head),
-      shape.biases ? "with" : "without");
+      shape.feed_forward, experts, shape.vocabulary, shape.positions, name(shape.head),
+      shape.biases       ? "with"
+      : shape.qkv_biases ? "query, key and value"
+                         : "without");
 }
 
 std::string plan_text(const PlanQuestion& question) {

@@ -7,14 +7,13 @@
 #include "lockstep/comm/cuda/moved_blocks.h"
 #include "lockstep/comm/fingerprint.h"
 #include "lockstep/comm/least_bytes.h"
-#include "lockstep/tensor/cuda/check.h"
+#include "lockstep/tensor/cuda/copy.h"
 
 namespace lockstep::cuda {
 namespace {
 
 static_assert(sizeof(Operation) == sizeof(Fingerprint));
 
-constexpr std::size_t kBytesOfBlock = std::size_t{8} << 10;  // that a block of threads moves
 constexpr std::size_t kAlignment = 16;
 
 Operation packed(const Fingerprint& fingerprint) {
@@ -45,7 +44,7 @@ Header CudaCommunicator::header_of(const Call& call, const Placed& placed,
 void CudaCommunicator::copy_near(std::byte* to, const std::byte* from, std::size_t bytes,
                                  cudaStream_t stream) const {
   if (bytes == 0 || to == from) return;
-  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream), "a copy on the GPU");
+  copy_on_gpu(to, from, bytes, stream);
 }
 
 // Bytes of one of `blocks` blocks in the staging memory.

@@ -8,18 +8,27 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/log.h"
+#include "lockstep/comm/cuda/device_call.h"
 #include "lockstep/comm/cuda/moved_blocks.h"
 #include "lockstep/comm/cuda_module.h"
 #include "lockstep/comm/fingerprint.h"
 #include "lockstep/tensor/cuda/check.h"
+#include "lockstep/tensor/cuda/copy.h"
 #include "lockstep/tensor/cuda/current_stream.h"
 #include "lockstep/tensor/cuda/devices.h"
 
 namespace lockstep::cuda {
 namespace {
 
-static_assert(sizeof(Control) + 2 * kSmallBytes <= kSignalBytes);
+constexpr std::size_t slot_bytes_of(unsigned most_blocks) {
+  constexpr std::size_t kRounding = 256;  // blocks begin at whole vectors
+  const std::size_t most = std::max(kBytesOfBlock, kSmallBytes / most_blocks);
+  return (most / kRounding + 2) * kRounding;
+}
+constexpr bool slots_fit(unsigned most_blocks) {
+  return sizeof(Control) + 2 * most_blocks * slot_bytes_of(most_blocks) <= kSignalBytes;
+}
+static_assert(slots_fit(1) && slots_fit(kMostBlocks));
 static_assert(kMostAllocations * kMostRanks * sizeof(std::byte*) == kAddressBytes);
 static_assert(symmetric_device_bytes(kStagingBytes) == kStagingBytes);
 
@@ -69,9 +78,11 @@ CudaCommunicator::CudaCommunicator(std::unique_ptr<Communicator> host,
       options_(options),
       memory_(*host_, options.device.index),
       report_(sizeof(Report)),
-      bases_(kAddressBytes, options.device) {
+      bases_(kAddressBytes, options.device),
+      messages_(*host_, options.device) {
   use_device(options_.device.index);
   load_kernels();
+  load_copies();
   check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   std::memset(report_.data(), 0, sizeof(Report));
   const PeerMemory::Allocation controls = memory_.allocate(kSignalBytes);
@@ -88,12 +99,8 @@ CudaCommunicator::CudaCommunicator(std::unique_ptr<Communicator> host,
   peers_.size = size();
   const auto sharers = static_cast<unsigned>(memory_.sharers());
   most_blocks_ = std::clamp(kBlocksOfGpu / sharers, 1u, static_cast<unsigned>(kMostBlocks));
-  if (memory_.shares_with_processes() && !mps_runs() && rank() == 0) {
-    log_warn(
-        "{} processes share a GPU, which runs them in turns: communication takes milliseconds. "
-        "NVIDIA's multi-process service lets them run together: nvidia-cuda-mps-control -d",
-        sharers);
-  }
+  peers_.slot_bytes = slot_bytes_of(most_blocks_);
+  if (memory_.shares_with_processes() && rank() == 0) warn_of_turns(memory_.sharers());
   check(cudaDeviceSynchronize(), "preparing a communicator");
   host_->barrier();  // all controls are zero
   watch_ = std::make_unique<Watch>(*host_, *peers_.report);
@@ -232,76 +239,34 @@ CudaCommunicator::Placed CudaCommunicator::agree(const Call& call) {
   return placed;
 }
 
-void CudaCommunicator::check_call(const Call& call) const {
-  validate(call, rank(), size());
-  if (reduces(call.kind) && call.op.kind == ReduceOp::kUser) {
-    fail(ErrorCode::kUnsupported, "{}: GPUs cannot run the reduction \"{}\" of the caller",
-         name(call.kind), call.op.user->name);
-  }
-  if (!call.algorithm.empty()) {
-    fail(ErrorCode::kUnsupported,
-         "{} by {}: on GPUs algorithms cannot be chosen; leave it to the communicator",
-         name(call.kind), call.algorithm);
-  }
-}
-
-bool CudaCommunicator::is_message(const Call& call) {
-  return call.kind == Collective::kSend || call.kind == Collective::kReceive;
-}
-
-TaskQueue& CudaCommunicator::messages_like(const Call& call) {
-  return (call.kind == Collective::kSend ? sends_ : receives_)[static_cast<std::size_t>(call.peer)];
-}
-
 void CudaCommunicator::run(const Call& call) {
-  check_call(call);
+  check_device_call(call, rank(), size());
+  if (HostMessages::is_message(call)) return messages_.run(call);
   const cudaStream_t current = CurrentStream::get();
-  if (is_message(call)) {
-    if (current != nullptr) {
-      fail(ErrorCode::kUnsupported, "{} in the order of a stream is not supported",
-           name(call.kind));
-    }
-    return messages_like(call).run([&] { transfer(call); });
-  }
   use_device(options_.device.index);
   if (current != nullptr) {
     throw_failure();
     return queue(call, current, place(call));
   }
+  OperationStream::let_wait(options_.device.index, stream_);
   collectives_.run([&] { execute(call); });
 }
 
 void CudaCommunicator::execute(const Call& call) {
   throw_failure();
   use_device(options_.device.index);
-  OperationStream::let_wait(options_.device.index, stream_);
   const bool needs_nothing = call.kind == Collective::kBarrier || call.kind == Collective::kCopy;
   queue(call, stream_, needs_nothing ? Placed() : agree(call));
   settle(stream_);
 }
 
 Work CudaCommunicator::start(const Call& call) {
-  check_call(call);
-  if (is_message(call)) {
-    return messages_like(call).submit([this, call] { transfer(call); });
-  }
+  check_device_call(call, rank(), size());
+  if (HostMessages::is_message(call)) return messages_.start(call);
+  // The operations of this thread, not of the one that executes the call.
+  use_device(options_.device.index);
+  OperationStream::let_wait(options_.device.index, stream_);
   return collectives_.submit([this, call] { execute(call); });
-}
-
-// Through the host, which has the order and the deadlines of messages.
-void CudaCommunicator::transfer(const Call& call) {
-  const bool sends = call.kind == Collective::kSend;
-  const std::size_t bytes = sends ? bytes_of(call.in) : bytes_of(call.out);
-  DeviceMemory& memory = memory_of(options_.device);
-  std::vector<std::byte> here(bytes);
-  if (sends) {
-    memory.copy(here.data(), call.in.bytes, bytes);
-    host_->send(ConstData(here.data(), call.in.count, call.in.dtype), call.peer);
-    bytes_sent_ += bytes;
-  } else {
-    host_->receive(Data(here.data(), call.out.count, call.out.dtype), call.peer);
-    memory.copy(call.out.bytes, here.data(), bytes);
-  }
 }
 
 }  // namespace lockstep::cuda

@@ -3,13 +3,13 @@
 
 #include <cuda_runtime_api.h>
 
-#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "lockstep/comm/cuda/host_messages.h"
 #include "lockstep/comm/cuda/kernels.h"
 #include "lockstep/comm/cuda/peer_memory.h"
 #include "lockstep/comm/device_communicator.h"
@@ -28,7 +28,7 @@ class CudaCommunicator final : public Communicator {
   std::string_view backend() const override { return "cuda"; }
   Device device() const override { return options_.device; }
   std::vector<int> machines() const override { return host_->machines(); }
-  std::uint64_t bytes_sent() const override { return bytes_sent_; }
+  std::uint64_t bytes_sent() const override { return bytes_sent_ + messages_.bytes_sent(); }
   std::optional<std::uint64_t> bytes_across() const override { return 0; }
   std::optional<Error> failure() const override;
   bool wait_for_failure(std::chrono::nanoseconds timeout) const override {
@@ -61,13 +61,9 @@ class CudaCommunicator final : public Communicator {
   void queue_move(const Call& call, cudaStream_t stream, const Placed& placed);
   void queue_reduce(const Call& call, cudaStream_t stream, const Placed& placed);
   void queue_all_reduce(const Call& call, cudaStream_t stream, const Placed& placed);
-  void transfer(const Call& call);
   void prepare_staging();
-  // Tells kernels where an allocation lies on each rank.
+  // Stores the addresses of an allocation, on all ranks, where kernels read them.
   void store_bases(const PeerMemory::Allocation& made);
-  void check_call(const Call& call) const;
-  static bool is_message(const Call& call);
-  TaskQueue& messages_like(const Call& call);  // to or from the same rank
 
   Header header_of(const Call& call, const Placed& placed, std::size_t bytes) const;
   std::size_t piece_of(std::size_t blocks, std::size_t element) const;
@@ -92,7 +88,7 @@ class CudaCommunicator final : public Communicator {
   mutable std::optional<Error> failure_;
   std::unique_ptr<Watch> watch_;
   // Declared last: their threads end before the members they use.
-  std::array<TaskQueue, kMostRanks> sends_, receives_;  // by peer
+  HostMessages messages_;
   TaskQueue collectives_;
 };
 

@@ -15,7 +15,9 @@ namespace lockstep::cuda {
 inline constexpr int kMostRanks = 16;
 inline constexpr int kMostBlocks = 64;
 inline constexpr int kMostAllocations = 256;
-// All-reduces of at most so many bytes go through Peers::small.
+// What a block of threads moves, where there are enough blocks.
+inline constexpr std::size_t kBytesOfBlock = std::size_t{8} << 10;
+// All-reduces of up to this size go through Peers::small.
 inline constexpr std::size_t kSmallBytes = std::size_t{256} << 10;
 
 // A Fingerprint (comm/fingerprint.h) as kernels carry it.
@@ -29,7 +31,7 @@ struct Place {
   std::uint64_t offset = 0;
 };
 
-// What a block tells those of the same number at other ranks.
+// What a block shows to the blocks of the same number at other ranks.
 struct Card {
   Place in = {};
   Place out = {};
@@ -65,10 +67,11 @@ struct Report {
 // What every kernel of a communicator gets.
 struct Peers {
   Control* controls[kMostRanks];  // of all ranks, as this one maps them
-  std::byte* small[kMostRanks];   // 2 * kSmallBytes each
+  std::byte* small[kMostRanks];   // two slots of each block
   std::byte* const* bases;        // [allocation][rank], on the device
   Report* report;
-  std::uint64_t timeout;  // in nanoseconds
+  std::uint64_t timeout;     // in nanoseconds
+  std::uint64_t slot_bytes;  // what a block has of a small all-reduce, at most
   int rank;
   int size;
 };

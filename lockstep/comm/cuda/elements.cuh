@@ -1,132 +1,17 @@
 // Copying and combining what ranks have in their memory, by all threads of a block.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
+#include "lockstep/comm/cuda/combine.cuh"
 #include "lockstep/comm/reduce_op.h"
 
 namespace lockstep::cuda {
 
 inline constexpr int kThreads = 512;        // of a block
 inline constexpr std::size_t kVector = 16;  // bytes
-
-template <class T>
-struct Wide {
-  using type = T;
-};
-template <>
-struct Wide<__half> {
-  using type = float;
-};
-template <>
-struct Wide<__nv_bfloat16> {
-  using type = float;
-};
-
-template <class T>
-__device__ typename Wide<T>::type widen(T x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __half2float(x);
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __bfloat162float(x);
-  } else {
-    return x;
-  }
-}
-
-template <class T>
-__device__ T narrow(typename Wide<T>::type x) {
-  if constexpr (std::is_same_v<T, __half>) {
-    return __float2half_rn(x);
-  } else if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    return __float2bfloat16_rn(x);
-  } else {
-    return x;
-  }
-}
-
-// Integers wrap around.
-template <class W>
-__device__ W add(W a, W b) {
-  if constexpr (std::is_floating_point_v<W>) {
-    return a + b;
-  } else {
-    using U = std::make_unsigned_t<W>;
-    return static_cast<W>(static_cast<U>(static_cast<U>(a) + static_cast<U>(b)));
-  }
-}
-
-template <class W>
-__device__ W multiply(W a, W b) {
-  if constexpr (std::is_floating_point_v<W>) {
-    return a * b;
-  } else {
-    using U = std::make_unsigned_t<W>;
-    return static_cast<W>(static_cast<U>(static_cast<std::uint64_t>(static_cast<U>(a)) *
-                                         static_cast<std::uint64_t>(static_cast<U>(b))));
-  }
-}
-
-template <bool kSums, class W>
-__device__ W combine(W a, W b, ReduceOp::Kind op) {
-  if constexpr (kSums) return add(a, b);
-  switch (op) {
-    case ReduceOp::kProd:
-      return multiply(a, b);
-    case ReduceOp::kMin:
-      if (a != a) return a;
-      return b < a || b != b ? b : a;
-    case ReduceOp::kMax:
-      if (a != a) return a;
-      return b > a || b != b ? b : a;
-    default:
-      return add(a, b);
-  }
-}
-
-// Combines what ranks give, one after the other, in the order of a balanced tree: level l holds the
-// result of 2^l ranks.
-template <class T, bool kSums>
-class Tree {
- public:
-  using W = typename Wide<T>::type;
-
-  __device__ void add(int rank, W x, ReduceOp::Kind op) {
-#pragma unroll
-    for (int level = 0; level < kLevels; ++level) {
-      if ((rank >> level & 1) == 0) {
-        levels_[level] = x;
-        return;
-      }
-      x = combine<kSums>(levels_[level], x, op);
-    }
-    all_ = x;
-  }
-
-  // Of `ranks` ranks.
-  __device__ W finish(int ranks, ReduceOp::Kind op) const {
-    W result = all_;  // of 16
-    bool any = false;
-#pragma unroll
-    for (int level = 0; level < kLevels; ++level) {
-      if ((ranks >> level & 1) == 0) continue;
-      result = any ? combine<kSums>(levels_[level], result, op) : levels_[level];
-      any = true;
-    }
-    return op == ReduceOp::kMean ? static_cast<W>(result / static_cast<W>(ranks)) : result;
-  }
-
- private:
-  static constexpr int kLevels = 4;  // of fewer than 16 ranks
-
-  W levels_[kLevels];
-  W all_{};
-};
 
 // Reads that no cache of this processor answers with older values.
 template <class V>

@@ -70,13 +70,16 @@ __global__ void __launch_bounds__(kThreads)
                     ReduceOp::Kind op, const __grid_constant__ OneShot call) {
   __shared__ Sources<T> sources;
   Meetings meetings(peers, header);
-  // Others may still read what the last call put into the other half.
-  const std::size_t half = (meetings.number() & 1) * kSmallBytes;
+  // A block has two slots, whatever the call's size, and takes them in turns: others may still read
+  // what it put into one at its last meeting, and have read what it put there before.
   const Range mine = part_of(call.count, kVector, blockIdx.x, gridDim.x);
-  copy_range(peers.small[peers.rank] + half, call.in,
-             {mine.first * sizeof(T), mine.end * sizeof(T)});
-  if (threadIdx.x < peers.size) {
-    sources.from[threadIdx.x] = reinterpret_cast<const T*>(peers.small[threadIdx.x] + half);
+  const std::size_t slot = (blockIdx.x * 2 + (meetings.number() & 1)) * peers.slot_bytes;
+  const auto place_of = [&](int rank) {  // of element 0, were it in the slot
+    return peers.small[rank] + slot - mine.first * sizeof(T);
+  };
+  copy_range(place_of(peers.rank), call.in, {mine.first * sizeof(T), mine.end * sizeof(T)});
+  if (const auto rank = static_cast<int>(threadIdx.x); rank < peers.size) {
+    sources.from[rank] = reinterpret_cast<const T*>(place_of(rank));
   }
   if (meetings.meet()) {
     combine_range<T, kSums>(sources.from, peers.size, reinterpret_cast<T*>(call.out), mine, op);
@@ -122,44 +125,9 @@ __global__ void barrier_kernel(const __grid_constant__ Peers peers,
   meetings.end();
 }
 
-// ---- launches
-
-// Calls f with an element of the type on the device.
-template <class F>
-void with_device_type(DType dtype, F&& f) {
-  switch (dtype) {
-    case DType::kF32:
-      return f(float{});
-    case DType::kF64:
-      return f(double{});
-    case DType::kF16:
-      return f(__half{});
-    case DType::kBF16:
-      return f(__nv_bfloat16{});
-    case DType::kI8:
-      return f(std::int8_t{});
-    case DType::kU8:
-      return f(std::uint8_t{});
-    case DType::kI32:
-      return f(std::int32_t{});
-    case DType::kI64:
-      return f(std::int64_t{});
-  }
-}
-
-template <class F>
-void with_kernel(const Elements& elements, F&& f) {
-  const bool sums = elements.op == ReduceOp::kSum || elements.op == ReduceOp::kMean;
-  with_device_type(elements.dtype, [&](auto zero) {
-    if (sums) {
-      f(zero, std::true_type{});
-    } else {
-      f(zero, std::false_type{});
-    }
-  });
-}
-
 }  // namespace
+
+// ---- launches
 
 void launch_move(const Peers& peers, const Header& header, const Move& move, cudaStream_t stream) {
   move_kernel<<<header.blocks, kThreads, 0, stream>>>(peers, header, move);
@@ -168,7 +136,7 @@ void launch_move(const Peers& peers, const Header& header, const Move& move, cud
 
 void launch_reduce(const Peers& peers, const Header& header, const Elements& elements,
                    const Reduce& reduce, cudaStream_t stream) {
-  with_kernel(elements, [&](auto zero, auto sums) {
+  with_kernel(elements.dtype, elements.op, [&](auto zero, auto sums) {
     reduce_kernel<decltype(zero), decltype(sums)::value>
         <<<header.blocks, kThreads, 0, stream>>>(peers, header, elements.op, reduce);
   });
@@ -177,7 +145,7 @@ void launch_reduce(const Peers& peers, const Header& header, const Elements& ele
 
 void launch_one_shot(const Peers& peers, const Header& header, const Elements& elements,
                      const OneShot& call, cudaStream_t stream) {
-  with_kernel(elements, [&](auto zero, auto sums) {
+  with_kernel(elements.dtype, elements.op, [&](auto zero, auto sums) {
     one_shot_kernel<decltype(zero), decltype(sums)::value>
         <<<header.blocks, kThreads, 0, stream>>>(peers, header, elements.op, call);
   });
@@ -186,7 +154,7 @@ void launch_one_shot(const Peers& peers, const Header& header, const Elements& e
 
 void launch_two_shot(const Peers& peers, const Header& header, const Elements& elements,
                      const TwoShot& call, cudaStream_t stream) {
-  with_kernel(elements, [&](auto zero, auto sums) {
+  with_kernel(elements.dtype, elements.op, [&](auto zero, auto sums) {
     two_shot_kernel<decltype(zero), decltype(sums)::value>
         <<<header.blocks, kThreads, 0, stream>>>(peers, header, elements.op, call);
   });
@@ -207,7 +175,7 @@ void load_kernels() {
   load(&barrier_kernel);
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp::Kind op : {ReduceOp::kSum, ReduceOp::kMax}) {
-      with_kernel({dtype, op}, [&](auto zero, auto sums) {
+      with_kernel(dtype, op, [&](auto zero, auto sums) {
         using T = decltype(zero);
         constexpr bool kSums = decltype(sums)::value;
         load(&reduce_kernel<T, kSums>);

@@ -1,11 +1,14 @@
 #include "lockstep/comm/cuda/moved_blocks.h"
 
 #include <algorithm>
-#include <vector>
 
 namespace lockstep::cuda {
 
-MovedBlocks::MovedBlocks(const Call& call, int rank, int size) {
+MovedBlocks::MovedBlocks(const Call& call, int rank, int size)
+    : in_first(static_cast<std::size_t>(size)),
+      in_bytes(in_first),
+      out_first(in_first),
+      out_bytes(in_first) {
   const auto ranks = static_cast<std::size_t>(size);
   const auto me = static_cast<std::size_t>(rank);
   const auto root = static_cast<std::size_t>(call.root);
@@ -22,13 +25,13 @@ MovedBlocks::MovedBlocks(const Call& call, int rank, int size) {
   switch (call.kind) {
     case Collective::kBroadcast:
       are_shared = true;
-      in_bytes.fill(rank == call.root ? bytes_of(call.in) : 0);
+      std::ranges::fill(in_bytes, rank == call.root ? bytes_of(call.in) : 0);
       if (rank != call.root) out_bytes[root] = bytes_of(call.out);
       break;
     case Collective::kGather:
     case Collective::kAllGather:
       are_shared = true;
-      in_bytes.fill(bytes_of(call.in));
+      std::ranges::fill(in_bytes, bytes_of(call.in));
       if (call.kind == Collective::kAllGather || rank == call.root) {
         lay_out(out_first, out_bytes, call.counts, call.in.count);
       }

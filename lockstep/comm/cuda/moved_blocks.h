@@ -1,11 +1,10 @@
 // The blocks that a call moves between ranks, in bytes.
 #pragma once
 
-#include <array>
 #include <cstddef>
+#include <vector>
 
 #include "lockstep/comm/call.h"
-#include "lockstep/comm/cuda/control.h"
 
 namespace lockstep::cuda {
 
@@ -16,7 +15,7 @@ struct MovedBlocks {
   MovedBlocks(const Call& call, int rank, int size);
 
   bool are_shared = false;  // all ranks read the same block of a rank
-  std::array<std::size_t, kMostRanks> in_first{}, in_bytes{}, out_first{}, out_bytes{};
+  std::vector<std::size_t> in_first, in_bytes, out_first, out_bytes;  // of each rank
 
   std::size_t most() const;  // of one block
 };

@@ -73,8 +73,8 @@ PeerMemory::PeerMemory(Communicator& host, int device) : host_(host), device_(de
   const std::vector<int> machines = host.machines();
   if (std::ranges::count(machines, machines.front()) != host.size()) {
     fail(ErrorCode::kUnsupported,
-         "ranks with GPUs on several nodes are not supported; use one node, or run.device = "
-         "\"cpu\"");
+         "ranks on several nodes cannot map each other's GPU memory; set comm.device_backend to "
+         "\"nccl\" or \"auto\"");
   }
   use_device(device);
   const Owner mine = owner_here(device);

@@ -168,7 +168,15 @@ void ControlPlane::enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) {
     return true;
   });
   for (int rank : dead_) inbox->fault.report(death_of(rank, inbox->members));
+  if (abandoned_) inbox->fault.report(*abandoned_);
   inboxes_[tag] = std::move(inbox);
+}
+
+void ControlPlane::abandon(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  abandoned_ = error;
+  for (auto& [tag, inbox] : inboxes_) inbox->fault.report(error);
+  changed_.notify_all();
 }
 
 void ControlPlane::withdraw(std::uint64_t tag, std::span<const int> far,

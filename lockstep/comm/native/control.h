@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -47,6 +48,9 @@ class ControlPlane {
   // Sends the last operation of this rank to the ranks in `far`. The inbox stays until they have
   // sent theirs, which are compared when they arrive.
   void withdraw(std::uint64_t tag, std::span<const int> far, const History& operations);
+
+  // See Fabric.
+  void abandon(const Error& error);
 
   void send_fault(std::uint64_t tag, int to, const Error& error);
   void send_status(std::uint64_t tag, int to, const Status& status);
@@ -96,6 +100,7 @@ class ControlPlane {
   std::map<std::tuple<std::uint64_t, std::uint64_t, int>, Memory> memory_;
   std::set<int> dead_;  // also those whose data was corrupted
   std::set<int> left_;  // said goodbye
+  std::optional<Error> abandoned_;
 
   std::thread listener_;
 };

@@ -85,7 +85,7 @@ GroupCommunicator::GroupCommunicator(std::shared_ptr<Fabric> fabric, std::uint64
   group_ = std::make_shared<shared::Group>(
       Segment(segment_memory_.get(), local_count, options_.window),
       index_of(locals_, fabric_->rank()), local_ranks, shares_cpu(),
-      keeps_pace ? shared::kSleepAtOnce : wait_policy(), options_.timeout, inbox_->fault);
+      keeps_pace ? shared::kSleepAtOnce : wait_policy(), options_.wait_timeout(), inbox_->fault);
   recorder_ = std::make_unique<Recorder>(group_->segment().area(group_->me()));
   connect(exchange);
   const Links links = parent != nullptr ? parent->selector_->links()
@@ -205,10 +205,10 @@ void GroupCommunicator::connect(const ExchangeTexts& exchange) {
   const auto blame = [this](const std::vector<int>& awaited) {
     return stall_monitor_->blame(awaited);
   };
-  collective_progress_ = std::make_unique<ChannelProgress>(doorbell, wait_policy, options_.timeout,
-                                                           inbox_->fault, Watch{look, blame});
+  collective_progress_ = std::make_unique<ChannelProgress>(
+      doorbell, wait_policy, options_.wait_timeout(), inbox_->fault, Watch{look, blame});
   point_to_point_progress_ = std::make_unique<ChannelProgress>(
-      doorbell, wait_policy, options_.timeout, inbox_->fault, Watch{});
+      doorbell, wait_policy, options_.wait_timeout(), inbox_->fault, Watch{});
   std::vector<transport::Channel*> channels;
   for (const auto& far : peers_) channels.push_back(far ? far->collective.get() : nullptr);
   executor_ = std::make_unique<transport::Executor>(rank_, std::move(channels),
@@ -388,13 +388,13 @@ void GroupCommunicator::wait_signal(int source) {
   const std::uint64_t wanted = ++far.signals_awaited;
   const std::uint64_t serial = recorder_->begin_message({MessageKind::kWaitSignal, source, wanted});
   guarded([&] {
-    if (far.local < 0) return inbox_->wait_signal(source, wanted, options_.timeout);
+    if (far.local < 0) return inbox_->wait_signal(source, wanted, options_.wait_timeout());
     shared::Area& area = group_->segment().area(group_->me());
     const auto& raised = area.signals[far.local];
     shared::Waiter waiter(area.doorbell, group_->wait_policy(),
                           [&](std::chrono::nanoseconds waited) {
                             inbox_->fault.throw_if_present();
-                            if (waited < options_.timeout) return;
+                            if (waited < options_.wait_timeout()) return;
                             throw overdue("wait_signal", waited, {source});
                           });
     waiter.until([&] { return raised.load(std::memory_order_acquire) >= wanted; });
@@ -452,6 +452,10 @@ void GroupCommunicator::abort(std::string_view reason) {
   const Error error(ErrorCode::kAborted, fmt::format("rank {} aborted: {}", rank_, reason),
                     {rank_});
   if (inbox_->fault.report(error)) fabric_->spread(tag_, members_, error);
+}
+
+void GroupCommunicator::abandon(std::string_view reason) {
+  fabric_->abandon(Error(ErrorCode::kAborted, std::string(reason)));
 }
 
 Choice GroupCommunicator::choice(const Call& call) const { return selector_->choose(call); }

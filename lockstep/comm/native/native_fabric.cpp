@@ -160,6 +160,9 @@ class NativeFabric final : public Fabric {
       if (member != rank_) control_->send_status(tag, member, status);
     }
   }
+  void abandon(const Error& error) override {
+    if (control_) control_->abandon(error);
+  }
   void signal(std::uint64_t tag, int peer) override { control_->send_signal(tag, peer); }
 
  private:

@@ -4,10 +4,7 @@
 
 namespace lockstep::rendezvous {
 
-std::optional<Gathered> Gatherings::add(ClientId client, Deposit deposit) {
-  if (waits(client)) {
-    fail(ErrorCode::kProtocol, "a client takes part in one exchange at a time");
-  }
+void Gatherings::check(const Deposit& deposit) const {
   if (deposit.size != size_) {
     fail(ErrorCode::kMismatch,
          "this job has {} {}s, but {} {} was started as one of {}; start all of them with the same "
@@ -18,6 +15,13 @@ std::optional<Gathered> Gatherings::add(ClientId client, Deposit deposit) {
     fail(ErrorCode::kMismatch, "{} {} does not exist in a job of {}; numbers start at 0", noun_,
          deposit.member, size_);
   }
+}
+
+std::optional<Gathered> Gatherings::add(ClientId client, Deposit deposit) {
+  if (waits(client)) {
+    fail(ErrorCode::kProtocol, "a client takes part in one exchange at a time");
+  }
+  check(deposit);
   Gathering& gathering = by_key_[deposit.key];
   if (gathering.contains(deposit.member)) {
     fail(ErrorCode::kMismatch,
@@ -36,6 +40,7 @@ std::optional<Gathered> Gatherings::add(ClientId client, Deposit deposit) {
                  .text(present.blob)
                  .finish();
     gathered.clients.push_back(present.client);
+    gathered.blobs.push_back(present.blob);
     key_of_.erase(present.client);
   }
   gathered.reply = std::make_shared<const std::string>(std::move(reply));

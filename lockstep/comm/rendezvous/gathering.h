@@ -27,7 +27,8 @@ struct Deposit {
 
 // A complete gathering.
 struct Gathered {
-  std::vector<ClientId> clients;             // in the order of members
+  std::vector<ClientId> clients;  // in the order of members
+  std::vector<std::string> blobs;
   std::shared_ptr<const std::string> reply;  // the kBlob frames that every one of them gets
 };
 
@@ -40,6 +41,9 @@ class Gatherings {
   // Throws Error(kMismatch) for a member that is out of range, has already joined, or has another
   // size. A client has at most one deposit at a time.
   std::optional<Gathered> add(ClientId client, Deposit deposit);
+
+  // Throws Error(kMismatch) for a member that is out of range or has another size.
+  void check(const Deposit& deposit) const;
 
   // Ends the gathering of a lost client, if it waits in one.
   struct Broken {

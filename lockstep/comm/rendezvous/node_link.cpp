@@ -11,8 +11,13 @@ using namespace rendezvous;
 
 NodeLink::NodeLink(const HostPort& server, const Token& token, int node, int nodes,
                    std::string_view blob, Deadline deadline)
-    : client_(connect_to_server(server, token, deadline)),
-      blobs_(exchange_on(client_, Group::kNodes, "nodes", node, nodes, blob, deadline)) {}
+    : client_(connect_to_server(server, token, deadline)) {
+  join(node, nodes, blob, deadline);
+}
+
+void NodeLink::join(int node, int nodes, std::string_view blob, Deadline deadline) {
+  blobs_ = exchange_on(client_, Group::kNodes, "nodes", node, nodes, blob, deadline);
+}
 
 void NodeLink::tell(std::string_view text, Deadline deadline) {
   const std::string frame = FrameWriter(Kind::kTell).text(text).finish();
@@ -36,13 +41,15 @@ std::vector<NodeLink::News> NodeLink::news() {
     FrameReader frame(*bytes);
     const int node = frame.small_number();
     if (frame.kind() == Kind::kTold) {
-      all.push_back({node, false, std::string(frame.text())});
+      all.push_back({.node = node, .text = std::string(frame.text())});
     } else if (frame.kind() == Kind::kLeft) {
-      all.push_back({node, true, {}});
+      all.push_back({.node = node, .left = true});
+    } else if (frame.kind() == Kind::kJoined) {
+      all.push_back({.node = node, .joined = true, .text = std::string(frame.text())});
     }
   }
   if (!present) {
-    all.push_back({0, true, {}});
+    all.push_back({.node = 0, .left = true});
     client_.stream.close();
   }
   return all;

@@ -124,6 +124,10 @@ void ServerLoop::obey(ClientId id, const std::string& bytes) {
     case Kind::kDeposit:
       return deposit(id, frame);
     case Kind::kAskMissing: {
+      for (const auto& [node, returning] : returning_) {
+        if (returning.client != id) continue;
+        return clients_.at(id).push(FrameWriter(Kind::kMissing).numbers({node}).finish());
+      }
       const Gatherings& group = nodes_.waits(id) ? nodes_ : ranks_;
       auto missing = group.missing(id);
       constexpr std::size_t kMostNamed = 1000;
@@ -154,6 +158,7 @@ void ServerLoop::deposit(ClientId id, FrameReader& frame) {
   deposit.blob = frame.text();
   frame.finish();
   try {
+    if (is_node && !blobs_.empty()) return take_back(id, std::move(deposit));
     const auto gathered = (is_node ? nodes_ : ranks_).add(id, std::move(deposit));
     if (!gathered) return;
     for (std::size_t member = 0; member < gathered->clients.size(); ++member) {
@@ -161,10 +166,40 @@ void ServerLoop::deposit(ClientId id, FrameReader& frame) {
       clients_.at(client).push(gathered->reply);
       if (is_node) node_of_[client] = static_cast<int>(member);
     }
+    if (is_node) blobs_ = gathered->blobs;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kProtocol) throw;
     refuse(id, error);
   }
+}
+
+// A launcher that died with its machine is known to be lost only after a while.
+void ServerLoop::take_back(ClientId id, Deposit deposit) {
+  nodes_.check(deposit);
+  const auto [at, is_new] =
+      returning_.try_emplace(deposit.member, Returning{id, std::move(deposit.blob)});
+  if (!is_new) {
+    fail(ErrorCode::kMismatch, "another process waits already to take the place of node {}",
+         deposit.member);
+  }
+  welcome_back(at->first);
+}
+
+void ServerLoop::welcome_back(int node) {
+  const auto found = returning_.find(node);
+  const bool is_here =
+      std::ranges::any_of(node_of_, [&](const auto& n) { return n.second == node; });
+  if (found == returning_.end() || is_here) return;
+  const auto [client, blob] = std::move(found->second);
+  returning_.erase(found);
+  blobs_[static_cast<std::size_t>(node)] = blob;
+  for (std::size_t i = 0; i < blobs_.size(); ++i) {
+    clients_.at(client).push(
+        FrameWriter(Kind::kBlob).number(static_cast<std::uint32_t>(i)).text(blobs_[i]).finish());
+  }
+  tell_nodes(
+      FrameWriter(Kind::kJoined).number(static_cast<std::uint32_t>(node)).text(blob).finish());
+  node_of_[client] = node;
 }
 
 void ServerLoop::refuse(ClientId id, const Error& error) {
@@ -182,6 +217,7 @@ void ServerLoop::tell_nodes(const std::string& frame) {
 
 void ServerLoop::remove(ClientId id) {
   clients_.erase(id);
+  std::erase_if(returning_, [&](const auto& r) { return r.second.client == id; });
   for (auto* group : {&ranks_, &nodes_}) {
     const auto broken = group->withdraw(id);
     if (!broken) continue;
@@ -194,6 +230,7 @@ void ServerLoop::remove(ClientId id) {
   }
   if (const auto node = node_of_.extract(id)) {
     tell_nodes(FrameWriter(Kind::kLeft).number(static_cast<std::uint32_t>(node.mapped())).finish());
+    welcome_back(node.mapped());
   }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/net/socket.h"
@@ -32,6 +33,8 @@ class ServerLoop {
   void serve_client(ClientId id, short events);
   void obey(ClientId id, const std::string& bytes);
   void deposit(ClientId id, FrameReader& frame);
+  void take_back(ClientId id, Deposit deposit);
+  void welcome_back(int node);
   void refuse(ClientId id, const Error& error);
   void remove(ClientId id);
   void drop(ClientId id, std::string_view why);
@@ -50,6 +53,13 @@ class ServerLoop {
   Gatherings ranks_;
   Gatherings nodes_;
   std::map<ClientId, int> node_of_;  // clients that have joined as nodes
+  std::vector<std::string> blobs_;   // of all nodes, once they have joined
+  // Clients that join again as nodes whose former connection has not ended yet.
+  struct Returning {
+    ClientId client;
+    std::string blob;
+  };
+  std::map<int, Returning> returning_;
   std::atomic<std::size_t> dropped_ = 0;
   std::size_t unmentioned_ = 0;
   std::string last_drop_;

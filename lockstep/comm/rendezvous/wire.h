@@ -14,6 +14,7 @@
 //     kRefused     error code, members, sentence    the end of the exchange
 //     kTold        node, text                       what a node sent with kTell
 //     kLeft        node                             a node's connection has ended
+//     kJoined      node, blob                       a node that had left has joined again
 #pragma once
 
 #include <chrono>
@@ -33,7 +34,7 @@
 namespace lockstep::rendezvous {
 
 inline constexpr std::size_t kLongestFrame = 64 << 10;
-inline constexpr std::string_view kContext = "lockstep rendezvous 2";
+inline constexpr std::string_view kContext = "lockstep rendezvous 3";
 // Whatever comm.encrypt says: the few bytes of the rendezvous are encrypted between machines.
 inline constexpr EncryptionPolicy kPolicy{};
 inline constexpr std::chrono::seconds kPeerTimeout{15};  // for a machine that does not answer
@@ -47,6 +48,7 @@ enum class Kind : std::uint8_t {
   kRefused,
   kTold,
   kLeft,
+  kJoined,
 };
 
 // The members of an exchange: the ranks of the job, or the launchers of its nodes.

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "lockstep/nn/parts/expert_counts.h"
+
 namespace lockstep::nn {
 
 Embedding::Embedding(std::string name, const EmbeddingOptions& options)
@@ -11,6 +13,11 @@ Shape Embedding::output(const Setup& setup) const {
   return {stream_tokens(setup.shape, options_.side, options_.tensor).count, options_.hidden};
 }
 
+Shape Embedding::memory(const Setup& setup) const {
+  if (options_.counted_experts == 0) return {0};
+  return counts_shape(options_.counted_experts, setup.dtype);
+}
+
 BlockSpec Embedding::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   tables_.declare(declaration);
@@ -18,7 +25,11 @@ BlockSpec Embedding::spec(const Setup& setup, const Ops& ops) const {
 }
 
 void Embedding::forward(const Pass& pass) {
-  if (ops::is_given(pass.out.x)) tables_.forward(pass, pass.out.x);
+  if (!ops::is_given(pass.out.x)) return;
+  if (options_.counted_experts > 0) {
+    pass.ops.in_order([&] { fill_zero(pass.out.memory); });
+  }
+  tables_.forward(pass, pass.out.x);
 }
 
 void Embedding::backward(const Pass& pass) { tables_.backward(pass, pass.dout.x); }

@@ -16,6 +16,7 @@ class Embedding : public Block, private Decoding {
 
   std::string name() const override { return name_; }
   Shape output(const Setup& setup) const override;
+  Shape memory(const Setup& setup) const override;
   BlockSpec spec(const Setup& setup, const Ops& ops) const override;
   void forward(const Pass& pass) override;
   void restore(const Pass&) override {}

@@ -1,6 +1,9 @@
 #include "lockstep/nn/blocks/language_head.h"
 
+#include <algorithm>
 #include <utility>
+
+#include "lockstep/nn/parts/expert_counts.h"
 
 namespace lockstep::nn {
 
@@ -14,10 +17,11 @@ Tensor targets_of(const Pass& pass, std::string_view block) {
 }
 
 LanguageHead::LanguageHead(std::string name, const NormOptions& norm,
-                           const ClassifierOptions& classifier)
+                           const ClassifierOptions& classifier, std::int64_t counted_experts)
     : name_(std::move(name)),
       hidden_(norm.width),
       tensor_(norm.tensor),
+      counted_experts_(counted_experts),
       next_{.parameter = 0, .tensor = kTensors},
       norm_(next_, "norm", norm),
       classifier_(next_, "logits", classifier) {}
@@ -28,6 +32,11 @@ BlockSpec LanguageHead::spec(const Setup& setup, const Ops& ops) const {
   declaration.activation("normed", {own_tokens, hidden_}, Life::kKept);
   norm_.declare(declaration, own_tokens);
   classifier_.declare(declaration);
+  if (counted_experts_ > 0 && setup.context.size > 1) {
+    const auto bytes = static_cast<std::uint64_t>(counted_experts_ + 1) * sizeof(std::int32_t);
+    const auto ranks = static_cast<std::uint64_t>(setup.context.size);
+    declaration.sends_in_backward(2 * bytes * (ranks - 1) / ranks);
+  }
   return declaration.take();
 }
 
@@ -43,6 +52,16 @@ void LanguageHead::backward(const Pass& pass) {
   norm_.forward(pass, pass.in.x, normed);
   classifier_.backward(pass, targets_of(pass, name_), normed);
   norm_.backward(pass, {.dy = normed, .sum = pass.in.x, .dsum = pass.din.x});
+  if (counted_experts_ > 0) hand_back_counts(pass);
+}
+
+void LanguageHead::hand_back_counts(const Pass& pass) const {
+  const Tensor counts = counts_in(pass.din.memory, counted_experts_);
+  copy(counts, counts_in(pass.in.memory, counted_experts_));
+  const auto targets = pass.batch.targets.as<const std::int32_t>();
+  counts.as<std::int32_t>().back() = static_cast<std::int32_t>(
+      std::ranges::count_if(targets, [](std::int32_t one) { return one != ops::kNoTarget; }));
+  if (pass.setup.context.size > 1) pass.context->sum(pass.ops, counts);
 }
 
 // Of one row, however many of a sequence are read.

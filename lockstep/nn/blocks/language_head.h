@@ -20,7 +20,9 @@ Tensor targets_of(const Pass& pass, std::string_view block);
 
 class LanguageHead : public Block, private Decoding {
  public:
-  LanguageHead(std::string name, const NormOptions& norm, const ClassifierOptions& classifier);
+  // `counted_experts`: of models that balance experts (nn/parts/expert_counts.h).
+  LanguageHead(std::string name, const NormOptions& norm, const ClassifierOptions& classifier,
+               std::int64_t counted_experts = 0);
 
   std::string name() const override { return name_; }
   Shape output(const Setup&) const override { return {0}; }
@@ -37,9 +39,13 @@ class LanguageHead : public Block, private Decoding {
   // The order of the spec.
   enum Saved : std::size_t { kNormed, kTensors };
 
+  // Of all layers, with the number of targets.
+  void hand_back_counts(const Pass& pass) const;
+
   std::string name_;
   std::int64_t hidden_;
   TensorGroup tensor_;
+  std::int64_t counted_experts_;
   Place next_;
   NormPart norm_;
   ClassifierPart classifier_;

@@ -67,7 +67,7 @@ template <class FeedForward>
 void PreNormLayer<FeedForward>::restore(const Pass& pass) {
   norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
   norm2_.forward(pass, pass.tensors[kSum], pass.tensors[kNormed2]);
-  mlp_.restore(pass);
+  mlp_.restore(pass, pass.tensors[kNormed2]);
 }
 
 template <class FeedForward>
@@ -120,5 +120,6 @@ void PreNormLayer<FeedForward>::decode(const DecodePass& at) const {
 
 template class PreNormLayer<FeedForwardPart>;
 template class PreNormLayer<SwiGluPart>;
+template class PreNormLayer<ExpertsPart>;
 
 }  // namespace lockstep::nn

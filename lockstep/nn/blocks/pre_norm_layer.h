@@ -4,8 +4,8 @@
 //   out = sum + dropout(mlp(norm2(sum)))
 //
 // GPT-2's has layer norms and two linear layers with GELU between; Llama's RMS norms, rotary
-// positions, grouped-query attention and SwiGLU. The encoder of an encoder-decoder is made of
-// GPT-2's too, bidirectional and on the source.
+// positions, grouped-query attention and SwiGLU; Mixtral's is Llama's with a mixture of experts.
+// The encoder of an encoder-decoder is made of GPT-2's too, bidirectional and on the source.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 
 #include "lockstep/nn/block.h"
 #include "lockstep/nn/generate/decoding.h"
+#include "lockstep/nn/parts/experts.h"
 #include "lockstep/nn/parts/feed_forward.h"
 #include "lockstep/nn/parts/norm.h"
 #include "lockstep/nn/parts/self_attention.h"
@@ -29,6 +30,7 @@ struct LayerOptionsWith {
 };
 using LayerOptions = LayerOptionsWith<FeedForwardPart>;
 using LlamaLayerOptions = LayerOptionsWith<SwiGluPart>;
+using MixtralLayerOptions = LayerOptionsWith<ExpertsPart>;
 
 template <class FeedForward>
 class PreNormLayer : public Block, private Decoding {
@@ -64,7 +66,9 @@ class PreNormLayer : public Block, private Decoding {
 
 extern template class PreNormLayer<FeedForwardPart>;
 extern template class PreNormLayer<SwiGluPart>;
+extern template class PreNormLayer<ExpertsPart>;
 using Gpt2Layer = PreNormLayer<FeedForwardPart>;
 using LlamaLayer = PreNormLayer<SwiGluPart>;
+using MixtralLayer = PreNormLayer<ExpertsPart>;
 
 }  // namespace lockstep::nn

@@ -49,6 +49,10 @@ class Keys {
     }
     return value.get<double>();
   }
+  double number(const char* key, double least, double most) const {
+    if (!has(key)) fail(ErrorCode::kInvalidArgument, "{} has no '{}'", source_, key);
+    return number_or(key, least, least, most);
+  }
   bool flag_or(const char* key, bool otherwise) const {
     if (!has(key)) return otherwise;
     if (!json_[key].is_boolean()) reject(key, "true or false");
@@ -98,16 +102,23 @@ Family family_of(const Keys& keys) {
   const std::string architecture = keys.first_of("architectures");
   const std::string type = keys.text_or("model_type", "");
   if (architecture == "GPT2LMHeadModel") return Family::kGpt2;
-  if (architecture == "LlamaForCausalLM") return Family::kLlama;
+  if (architecture == "LlamaForCausalLM" || architecture == "MistralForCausalLM" ||
+      architecture == "Qwen2ForCausalLM") {
+    return Family::kLlama;
+  }
+  if (architecture == "MixtralForCausalLM") return Family::kMixtral;
   if (architecture == "BertForMaskedLM" || architecture == "BertForPreTraining") {
     return Family::kBert;
   }
-  if (architecture.empty() && (type == "gpt2" || type == "llama" || type == "bert")) {
+  if (architecture.empty() && (type == "mistral" || type == "qwen2")) return Family::kLlama;
+  if (architecture.empty() &&
+      (type == "gpt2" || type == "llama" || type == "bert" || type == "mixtral")) {
     return plan::family_from_name(type);
   }
   fail(ErrorCode::kUnsupported,
        "{} describes a '{}', which lockstep does not support; it supports GPT2LMHeadModel, "
-       "LlamaForCausalLM and BertForMaskedLM",
+       "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, MixtralForCausalLM and "
+       "BertForMaskedLM",
        keys.source(), architecture.empty() ? type : architecture);
 }
 
@@ -142,16 +153,31 @@ void read_gpt2(const Keys& keys, HuggingFaceConfig& config) {
   read_dropout(keys, {"resid_pdrop", "embd_pdrop", "attn_pdrop"}, config);
 }
 
+ops::RotaryScaling read_scaling(const Keys& rotary, bool linear) {
+  constexpr double kMost = 1e9;
+  ops::RotaryScaling scaling;
+  scaling.factor = rotary.number("factor", 1, kMost);
+  if (linear) return scaling;
+  scaling.original_positions = rotary.number("original_max_position_embeddings", 1, kMost);
+  scaling.low_turns = rotary.number("low_freq_factor", 0, kMost);
+  scaling.high_turns = rotary.number("high_freq_factor", 0, kMost);
+  if (scaling.high_turns <= scaling.low_turns) {
+    rotary.refuse("high_freq_factor", "only more than low_freq_factor");
+  }
+  return scaling;
+}
+
 // Rotary positions: one object in newer files, keys of the model in older ones.
-void read_rotary(const Keys& keys, HuggingFaceConfig& config) {
-  double theta = keys.number_or("rope_theta", 10000, 1, 1e30);
+void read_rotary(const Keys& keys, double usual, HuggingFaceConfig& config) {
+  double theta = keys.number_or("rope_theta", usual, 1, 1e30);
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     if (!keys.has(name)) continue;
     const Keys rotary = keys.object(name);
-    for (const char* type : {"rope_type", "type"}) {
-      if (rotary.text_or(type, "default") != "default") {
-        keys.refuse(name, "only the rope_type \"default\"");
-      }
+    const std::string type = rotary.text_or("rope_type", rotary.text_or("type", "default"));
+    if (type == "linear" || type == "llama3") {
+      config.options.scaling = read_scaling(rotary, type == "linear");
+    } else if (type != "default") {
+      keys.refuse(name, "only the rope_types \"default\", \"linear\" and \"llama3\"");
     }
     theta = rotary.number_or("rope_theta", theta, 1, 1e30);
     if (rotary.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
@@ -161,6 +187,30 @@ void read_rotary(const Keys& keys, HuggingFaceConfig& config) {
   config.options.theta = static_cast<float>(theta);
 }
 
+void read_experts(const Keys& keys, HuggingFaceConfig& config) {
+  config.shape.experts = keys.size_or("num_local_experts", 8);
+  config.shape.experts_per_token = keys.size_or("num_experts_per_tok", 2);
+  config.options.router_loss = keys.number_or("router_aux_loss_coef", kUsualRouterLoss, 0, 1e30);
+  if (keys.has("sliding_window")) keys.refuse("sliding_window", "only null");
+  if (keys.number_or("router_jitter_noise", 0, 0, 1) > 0) {
+    keys.refuse("router_jitter_noise", "only 0");
+  }
+}
+
+bool is_architecture(const Keys& keys, std::string_view architecture, std::string_view type) {
+  const std::string first = keys.first_of("architectures");
+  return first.empty() ? keys.text_or("model_type", "") == type : first == architecture;
+}
+
+// Attention to the last tokens only, where a text may be longer than that.
+void refuse_window(const Keys& keys, plan::Count positions) {
+  if (!keys.flag_or("use_sliding_window", true) || !keys.has("sliding_window")) return;
+  if (keys.size("sliding_window") >= positions) return;
+  keys.refuse("sliding_window",
+              fmt::format("only null, or {} (max_position_embeddings) and more", positions));
+}
+
+// Mistral's and Qwen2's as well, and Mixtral's, which has experts besides.
 void read_llama(const Keys& keys, HuggingFaceConfig& config) {
   plan::ModelShape& shape = config.shape;
   shape.vocabulary = keys.size("vocab_size");
@@ -174,12 +224,17 @@ void read_llama(const Keys& keys, HuggingFaceConfig& config) {
   keys.only_text("hidden_act", {"silu", "swish"});
   keys.only("attention_bias", false);
   keys.only("mlp_bias", false);
-  plan::check(shape);
-  if (keys.size_or("head_dim", shape.hidden / shape.heads) != shape.hidden / shape.heads) {
-    keys.refuse("head_dim", "only hidden_size / num_attention_heads");
+  shape.qkv_biases = is_architecture(keys, "Qwen2ForCausalLM", "qwen2");
+  if (shape.qkv_biases || is_architecture(keys, "MistralForCausalLM", "mistral")) {
+    refuse_window(keys, shape.positions);
   }
-  config.options.epsilon = static_cast<float>(keys.number_or("rms_norm_eps", 1e-6, 1e-30, 1));
-  read_rotary(keys, config);
+  if (shape.family == Family::kMixtral) read_experts(keys, config);
+  if (keys.has("head_dim")) shape.head_size = keys.size("head_dim");
+  plan::check(shape);
+  const bool mixes = shape.family == Family::kMixtral;
+  config.options.epsilon =
+      static_cast<float>(keys.number_or("rms_norm_eps", usual_epsilon(shape.family), 1e-30, 1));
+  read_rotary(keys, mixes ? 1e6 : 1e4, config);
   if (keys.number_or("attention_dropout", 0, 0, 1) > 0) {
     config.notices.emplace_back(
         "attention_dropout is ignored: it applies to attention alone, but model.dropout to all "
@@ -227,6 +282,7 @@ HuggingFaceConfig parse_hugging_face_config(std::string_view text, std::string_v
       read_gpt2(keys, config);
       break;
     case Family::kLlama:
+    case Family::kMixtral:
       read_llama(keys, config);
       break;
     case Family::kBert:

@@ -1,8 +1,8 @@
 // config.json of Hugging Face transformers and what lockstep has for it.
 //
-// GPT2LMHeadModel, LlamaForCausalLM and BertForMaskedLM are known. An unsupported setting (another
-// activation, scaled rotary positions, attention biases in Llama, ...) is an error that names its
-// key, because the model would compute something else without it.
+// GPT2LMHeadModel, LlamaForCausalLM, MixtralForCausalLM and BertForMaskedLM are known. An
+// unsupported setting (another activation, scaled rotary positions, attention biases in Llama, ...)
+// is an error that names its key, because the model would compute something else without it.
 #pragma once
 
 #include <cstdint>

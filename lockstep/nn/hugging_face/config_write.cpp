@@ -40,26 +40,70 @@ Json gpt2_json(const plan::ModelShape& shape, double epsilon, const ModelOptions
           {"tie_word_embeddings", shape.head == Head::kTied}};
 }
 
+Json rope_json(double theta, const ops::RotaryScaling& scaling) {
+  Json json = {{"rope_theta", theta}};
+  if (scaling.factor == 1) {
+    json["rope_type"] = "default";
+    return json;
+  }
+  const bool linear = scaling.original_positions == 0;
+  json["rope_type"] = linear ? "linear" : "llama3";
+  json["factor"] = scaling.factor;
+  if (linear) return json;
+  json["original_max_position_embeddings"] = static_cast<std::int64_t>(scaling.original_positions);
+  json["low_freq_factor"] = scaling.low_turns;
+  json["high_freq_factor"] = scaling.high_turns;
+  return json;
+}
+
+// With the scaling where older versions read it.
+void add_scaling(Json& json) {
+  const Json& rope = json["rope_parameters"];
+  if (rope["rope_type"] != "default") json["rope_scaling"] = rope;
+}
+
 Json llama_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
   const double theta = as_written(options.theta);
-  return {{"architectures", {"LlamaForCausalLM"}},
-          {"model_type", "llama"},
-          {"vocab_size", shape.vocabulary},
-          {"max_position_embeddings", shape.positions},
-          {"hidden_size", shape.hidden},
-          {"num_hidden_layers", shape.layers},
-          {"num_attention_heads", shape.heads},
-          {"num_key_value_heads", shape.kv_heads},
-          {"head_dim", shape.hidden / shape.heads},
-          {"intermediate_size", shape.feed_forward},
-          {"hidden_act", "silu"},
-          {"rms_norm_eps", epsilon},
-          {"rope_theta", theta},  // older versions read this, newer ones the next
-          {"rope_parameters", {{"rope_theta", theta}, {"rope_type", "default"}}},
-          {"attention_bias", false},
-          {"attention_dropout", 0.0},
-          {"mlp_bias", false},
-          {"tie_word_embeddings", shape.head == Head::kTied}};
+  Json json = {{"architectures", {"LlamaForCausalLM"}},
+               {"model_type", "llama"},
+               {"vocab_size", shape.vocabulary},
+               {"max_position_embeddings", shape.positions},
+               {"hidden_size", shape.hidden},
+               {"num_hidden_layers", shape.layers},
+               {"num_attention_heads", shape.heads},
+               {"num_key_value_heads", shape.kv_heads},
+               {"head_dim", shape.head_width()},
+               {"intermediate_size", shape.feed_forward},
+               {"hidden_act", "silu"},
+               {"rms_norm_eps", epsilon},
+               {"rope_theta", theta},  // older versions read this, newer ones the next
+               {"rope_parameters", rope_json(theta, options.scaling)},
+               {"attention_bias", false},
+               {"attention_dropout", 0.0},
+               {"mlp_bias", false},
+               {"tie_word_embeddings", shape.head == Head::kTied}};
+  add_scaling(json);
+  if (!shape.qkv_biases) return json;
+  json["architectures"] = {"Qwen2ForCausalLM"};
+  json["model_type"] = "qwen2";
+  json.erase("attention_bias");
+  json.erase("mlp_bias");
+  json["use_sliding_window"] = false;
+  return json;
+}
+
+Json mixtral_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
+  Json json = llama_json(shape, epsilon, options);
+  json["architectures"] = {"MixtralForCausalLM"};
+  json["model_type"] = "mixtral";
+  json.erase("attention_bias");
+  json.erase("mlp_bias");
+  json["num_local_experts"] = shape.experts;
+  json["num_experts_per_tok"] = shape.experts_per_token;
+  json["router_aux_loss_coef"] = options.router_loss;
+  json["output_router_logits"] = options.router_loss > 0;
+  json["sliding_window"] = nullptr;
+  return json;
 }
 
 Json bert_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
@@ -97,6 +141,9 @@ std::string format_hugging_face_config(const plan::ModelShape& shape, const Mode
       break;
     case Family::kLlama:
       json = llama_json(shape, epsilon, options);
+      break;
+    case Family::kMixtral:
+      json = mixtral_json(shape, epsilon, options);
       break;
     case Family::kBert:
       json = bert_json(shape, epsilon, options);

@@ -9,7 +9,8 @@ namespace {
 
 using plan::Family;
 
-// One parameter, or one of every layer: then both sides stand behind the layer's name.
+// One parameter, or one of every layer: then both sides stand behind the layer's name. A star is
+// the number of an expert.
 struct Rule {
   std::string_view ours;
   std::vector<std::string_view> theirs;
@@ -53,6 +54,8 @@ const Names& names_of(Family family) {
           {"norm1.gain", {"input_layernorm.weight"}},
           {"attention.qkv.weight",
            {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}},
+          {"attention.qkv.bias",
+           {"self_attn.q_proj.bias", "self_attn.k_proj.bias", "self_attn.v_proj.bias"}},
           {"attention.projection.weight", {"self_attn.o_proj.weight"}},
           {"norm2.gain", {"post_attention_layernorm.weight"}},
           {"mlp.gate_up.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}},
@@ -86,11 +89,27 @@ const Names& names_of(Family family) {
           {"mlp.down.bias", {"output.dense.bias"}},
           {"norm2.gain", {"output.LayerNorm.weight"}},
           {"norm2.bias", {"output.LayerNorm.bias"}}}};
+  static const Names kMixtral{
+      .model = "model.",
+      .layer = "model.layers.",
+      .outside = kLlama.outside,
+      .layers = {
+          {"norm1.gain", {"input_layernorm.weight"}},
+          {"attention.qkv.weight",
+           {"self_attn.q_proj.weight", "self_attn.k_proj.weight", "self_attn.v_proj.weight"}},
+          {"attention.projection.weight", {"self_attn.o_proj.weight"}},
+          {"norm2.gain", {"post_attention_layernorm.weight"}},
+          {"mlp.router.weight", {"block_sparse_moe.gate.weight"}},
+          {"mlp.experts.*.gate_up.weight",
+           {"block_sparse_moe.experts.*.w1.weight", "block_sparse_moe.experts.*.w3.weight"}},
+          {"mlp.experts.*.down.weight", {"block_sparse_moe.experts.*.w2.weight"}}}};
   switch (family) {
     case Family::kGpt2:
       return kGpt2;
     case Family::kLlama:
       return kLlama;
+    case Family::kMixtral:
+      return kMixtral;
     case Family::kBert:
       break;
   }
@@ -104,6 +123,7 @@ bool is_dispensable(Family family, std::string_view name) {
     case Family::kGpt2:
       return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
     case Family::kLlama:
+    case Family::kMixtral:
       return name.ends_with(".rotary_emb.inv_freq");
     case Family::kBert:
       break;
@@ -111,6 +131,23 @@ bool is_dispensable(Family family, std::string_view name) {
   return name.ends_with("embeddings.position_ids") || name.starts_with("bert.pooler.") ||
          name.starts_with("pooler.") || name.starts_with("cls.seq_relationship.") ||
          name.starts_with("cls.predictions.decoder.");
+}
+
+// The number of the expert that a parameter is of; empty: of none.
+std::string expert_of(std::string_view parameter) {
+  constexpr std::string_view kExperts = "mlp.experts.";
+  if (!parameter.starts_with(kExperts)) return "";
+  return std::string(
+      parameter.substr(kExperts.size(), parameter.find('.', kExperts.size()) - kExperts.size()));
+}
+
+// The name with the number in place of the star.
+std::string with_expert(std::string_view name, std::string_view number) {
+  std::string result(name);
+  if (const auto star = result.find('*'); star != std::string::npos) {
+    result.replace(star, 1, number);
+  }
+  return result;
 }
 
 }  // namespace
@@ -127,11 +164,12 @@ ForeignTensors hugging_face_tensors(Family family, std::string_view parameter) {
     rest = dot == std::string_view::npos ? "" : parameter.substr(dot + 1);
     prefix = fmt::format("{}{}.", names.layer, number);
   }
+  const std::string number = expert_of(rest);
   for (const Rule& rule : in_layer ? names.layers : names.outside) {
-    if (rule.ours != rest) continue;
+    if (with_expert(rule.ours, number) != rest) continue;
     ForeignTensors found{.names = {}, .transposed = rule.transposed};
     for (const std::string_view theirs : rule.theirs) {
-      found.names.push_back(fmt::format("{}{}", prefix, theirs));
+      found.names.push_back(fmt::format("{}{}", prefix, with_expert(theirs, number)));
     }
     return found;
   }

@@ -18,8 +18,9 @@ struct ForeignTensors {
   bool transposed = false;         // each is [in, out]
 };
 
-// For a parameter by its full name, as GPT2LMHeadModel, LlamaForCausalLM and BertForMaskedLM call
-// them. Throws Error(kInvalidArgument) for a name that the family does not have.
+// For a parameter by its full name, as GPT2LMHeadModel, LlamaForCausalLM, BertForMaskedLM and
+// MixtralForCausalLM call them. Throws Error(kInvalidArgument) for a name that the family does not
+// have.
 ForeignTensors hugging_face_tensors(plan::Family family, std::string_view parameter);
 
 // The names of a tensor in files, the usual one first: also without the model's prefix ("h.0..."

@@ -1,5 +1,8 @@
 #include "lockstep/nn/memory/memory_plan.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "lockstep/base/error.h"
 #include "lockstep/nn/device_batch.h"
 #include "lockstep/nn/memory/activation_plan.h"
@@ -15,6 +18,16 @@ void check(const Setup& setup) {
          "a micro-batch of {} sequences of {} tokens (source: {}) is empty; each of them must be 1 "
          "or more",
          shape.batch, shape.sequence, shape.source_sequence);
+  }
+  if (const auto& slices = setup.slices; !slices.empty()) {
+    const std::int64_t tokens = std::accumulate(slices.begin(), slices.end(), std::int64_t{0});
+    if (shape.batch != 1 || tokens != shape.sequence || std::ranges::min(slices) < 1) {
+      fail(
+          ErrorCode::kInvalidArgument,
+          "{} slices of {} tokens together do not make a micro-batch of {} sequences of {} tokens; "
+          "slices need one sequence, and have 1 token or more",
+          slices.size(), tokens, shape.batch, shape.sequence);
+    }
   }
   const auto computes = [](DType dtype) {
     return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;

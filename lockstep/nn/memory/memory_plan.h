@@ -189,6 +189,9 @@ struct MemoryPlan {
   std::size_t staged_elements = 0;
   BufferPlace staged_gradients;
   BufferPlace staged_parameters;
+  // Of a delayed update, on the host: the gradients that it reads and the parameters that it makes.
+  BufferPlace delayed_gradients;
+  BufferPlace next_parameters;
   std::vector<std::size_t> memories;                     // requests, one for each slot
   std::size_t memory_gradient = BlockRequests::kAbsent;  // where no later stage sends it
   std::vector<std::size_t> losses;                       // requests, one for each slot
@@ -233,7 +236,7 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
                        const Tiers& tiers = {}, Places places = Places::kFound,
                        const plan::StageBuffers& buffers = single_stage());
 
-// A line of a table: a class, or the activations of consecutive equal layers.
+// A line of a table: a class, or the activations of consecutive equal layers, or halves of them.
 struct ClassLine {
   std::string name;       // "gradients", "activations layer.0 .. layer.11"
   std::size_t count = 1;  // of layers

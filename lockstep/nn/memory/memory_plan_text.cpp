@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <string>
 #include <string_view>
 
 #include "lockstep/base/text/units.h"
@@ -14,6 +15,12 @@ constexpr std::string_view kActivations = "activations ";
 // Of the device or another tier.
 bool is_activations(const GroupBytes& group) {
   return group.group.find(kActivations) != std::string::npos;
+}
+
+// What is behind the number of a layer: ".mlp" of "activations layer.3.mlp".
+std::string half_of(const std::string& name) {
+  const std::size_t number = name.find_last_of("0123456789");
+  return number == std::string::npos ? name : name.substr(number + 1);
 }
 
 // "12.6 GFLOP"
@@ -31,18 +38,27 @@ std::string format_flops(double flops) {
 
 std::vector<ClassLine> class_lines(const MemoryPlan& plan) {
   std::vector<ClassLine> lines;
-  std::string first;  // of the layers in the last line
+  std::vector<std::string> firsts;  // of the layers in each line; empty: of none
+  // Whether the block joins the line that is so many before the end.
+  const auto joins = [&](const GroupBytes& group, std::size_t back) {
+    if (!is_activations(group) || lines.size() < back) return false;
+    const std::string& first = firsts[lines.size() - back];
+    return !first.empty() && lines[lines.size() - back].each == group.bytes &&
+           first.starts_with(group.group.substr(0, group.group.find(kActivations)));
+  };
   for (const GroupBytes& group : plan.by_class()) {
-    const bool joins = is_activations(group) && !lines.empty() && !first.empty() &&
-                       lines.back().each == group.bytes &&
-                       first.starts_with(group.group.substr(0, group.group.find(kActivations)));
-    if (joins) {
+    // Layers that are two blocks each alternate (nn/blocks/divided_layer.h).
+    const bool alternates = joins(group, 2) && !firsts.back().empty() &&
+                            lines.back().count == lines[lines.size() - 2].count &&
+                            half_of(firsts[lines.size() - 2]) == half_of(group.group);
+    if (const std::size_t back = joins(group, 1) ? 1 : alternates ? 2 : 0; back > 0) {
       const std::size_t layer = group.group.find(kActivations) + kActivations.size();
-      lines.back().name = first + " .. " + group.group.substr(layer);
-      ++lines.back().count;
+      lines[lines.size() - back].name =
+          firsts[lines.size() - back] + " .. " + group.group.substr(layer);
+      ++lines[lines.size() - back].count;
       continue;
     }
-    first = is_activations(group) ? group.group : "";
+    firsts.push_back(is_activations(group) ? group.group : "");
     lines.push_back({.name = group.group, .count = 1, .each = group.bytes});
   }
   return lines;

@@ -35,6 +35,7 @@ class StatePlanner : PlanRequests {
     }
     if (plan_.has_gradients_in_flight()) add_in_flight();
     add_optimizer();
+    add_delayed_update();
     // Workers with shards exchange more sums than one per block, and a GPU should not wait often.
     const bool many = sharding.any() || plan_.device != Device{};
     const std::int64_t sums = many ? std::max(blocks_, kSumsOfParts) : blocks_;
@@ -126,6 +127,14 @@ class StatePlanner : PlanRequests {
       if (file.buffers[buffer] == DType::kF32) staging += FlatFileReader::bytes(file, buffer);
     }
     add_file("states", with_parameters ? "states" : "optimizer", file.file_bytes(), staging);
+  }
+
+  void add_delayed_update() {
+    if (!plan_.tiers.delayed_update) return;
+    plan_.delayed_gradients =
+        add_buffer("delayed gradients", kGradients, plan_.setup.gradient, false, Tier::kHost);
+    plan_.next_parameters =
+        add_buffer("next parameters", "parameters", plan_.setup.dtype, false, Tier::kHost);
   }
 
   // Of flat buffers that are not where the optimizer computes.

@@ -10,6 +10,7 @@
 #include "lockstep/nn/blocks/bert_layer.h"
 #include "lockstep/nn/blocks/decoder_layer.h"
 #include "lockstep/nn/blocks/decoder_start.h"
+#include "lockstep/nn/blocks/divided_layer.h"
 #include "lockstep/nn/blocks/embedding.h"
 #include "lockstep/nn/blocks/embedding_norm.h"
 #include "lockstep/nn/blocks/language_head.h"
@@ -17,6 +18,7 @@
 #include "lockstep/nn/blocks/masked_language_head.h"
 #include "lockstep/nn/blocks/pre_norm_layer.h"
 #include "lockstep/plan/arithmetic.h"
+#include "lockstep/plan/mesh/mesh.h"
 
 namespace lockstep::nn {
 namespace {
@@ -34,7 +36,7 @@ constexpr const char* kTokenTable = "embedding.tokens";
 std::int64_t to_signed(plan::Count count) { return static_cast<std::int64_t>(count); }
 
 NormOptions norm_of(const ModelShape& shape, const ModelOptions& options) {
-  const bool rms = shape.family == Family::kLlama;
+  const bool rms = is_like_llama(shape.family);
   return {.kind = rms ? ops::NormKind::kRms : ops::NormKind::kLayer,
           .epsilon = options.epsilon.value_or(usual_epsilon(shape.family)),
           .width = to_signed(shape.hidden),
@@ -50,19 +52,37 @@ double joining_stddev(const ModelShape& shape) {
 }
 
 AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& options) {
-  const bool llama = shape.family == Family::kLlama;
+  const bool llama = is_like_llama(shape.family);
   return {.hidden = to_signed(shape.hidden),
           .heads = to_signed(shape.heads),
           .kv_heads = to_signed(shape.kv_heads),
+          .head_width = to_signed(shape.head_width()),
           .causal = shape.family != Family::kBert,
           .biases = shape.biases,
+          .qkv_biases = shape.qkv_biases,
           .dropout = options.dropout,
           .stddev = kStddev,
           .projection_stddev = joining_stddev(shape),
           .rotary = llama,
           .theta = options.theta,
+          .scaling = options.scaling,
           .side = Side::kTarget,
           .tensor = options.tensor};
+}
+
+MixtralLayerOptions mixtral_layer_of(const ModelShape& shape, const ModelOptions& options) {
+  return {.norm = norm_of(shape, options),
+          .attention = attention_of(shape, options),
+          .feed_forward = {.hidden = to_signed(shape.hidden),
+                           .width = to_signed(shape.feed_forward),
+                           .experts = to_signed(shape.experts),
+                           .chosen = to_signed(shape.experts_per_token),
+                           .router_loss = options.router_loss,
+                           .stddev = kStddev,
+                           .down_stddev = kStddev,
+                           .tensor = options.tensor,
+                           .group = options.experts},
+          .dropout = options.dropout};
 }
 
 std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
@@ -81,6 +101,9 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
                                                             .tensor = options.tensor},
                                            .dropout = options.dropout});
   }
+  if (shape.has_experts()) {
+    return std::make_unique<MixtralLayer>(std::move(name), mixtral_layer_of(shape, options));
+  }
   const bool bert = shape.family == Family::kBert;
   const LayerOptions layer = {
       .norm = norm,
@@ -97,6 +120,19 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
   return std::make_unique<Gpt2Layer>(std::move(name), layer);
 }
 
+void add_layer(const std::string& name, const ModelShape& shape, const ModelOptions& options,
+               Blocks& blocks) {
+  if (options.experts.size == 1) return blocks.push_back(make_layer(name, shape, options));
+  const MixtralLayerOptions layer = mixtral_layer_of(shape, options);
+  blocks.push_back(std::make_unique<AttentionHalf>(name, layer));
+  blocks.push_back(std::make_unique<ExpertsHalf>(name, layer));
+}
+
+// The experts whose tokens a model counts for its balancing loss; 0: it has none.
+std::int64_t counted_experts(const ModelShape& shape, const ModelOptions& options) {
+  return options.router_loss > 0 ? to_signed(shape.experts) : 0;
+}
+
 void add_embedding(const ModelShape& shape, const ModelOptions& options, Blocks& blocks) {
   const bool bert = shape.family == Family::kBert;
   const EmbeddingOptions embedding = {
@@ -108,7 +144,8 @@ void add_embedding(const ModelShape& shape, const ModelOptions& options, Blocks&
       .dropout = bert ? 0 : options.dropout,
       .tied_to = {},
       .side = Side::kTarget,
-      .tensor = options.tensor};
+      .tensor = options.tensor,
+      .counted_experts = counted_experts(shape, options)};
   blocks.push_back(std::make_unique<Embedding>(kEmbedding, embedding));
   if (!bert) return;
   blocks.push_back(
@@ -132,7 +169,8 @@ std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& op
     return std::make_unique<MaskedLanguageHead>("head", dense, norm, classifier);
   }
   if (!bert && (shape.head == Head::kTied || shape.head == Head::kOwn)) {
-    return std::make_unique<LanguageHead>("head", norm, classifier);
+    return std::make_unique<LanguageHead>("head", norm, classifier,
+                                          counted_experts(shape, options));
   }
   fail(ErrorCode::kUnsupported,
        "a model of family {} cannot be trained with the head '{}'; take {} instead",
@@ -174,6 +212,7 @@ plan::Count parameters_at_most(const EncoderDecoderShape& shape) {
 float usual_epsilon(Family family) {
   switch (family) {
     case Family::kGpt2:
+    case Family::kMixtral:
       return 1e-5f;
     case Family::kLlama:
       return 1e-6f;
@@ -206,15 +245,27 @@ void check_tensor_group(std::int64_t heads, std::int64_t kv_heads, std::int64_t 
        ranks, heads, kv_heads, fmt::join(possible, ", "));
 }
 
+void check_expert_group(const ModelShape& shape, int ranks) {
+  if (ranks == 1) return;
+  if (!shape.has_experts()) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.expert = {} divides the experts of a mixture, which a model of family {} does "
+         "not have; take model.family = \"mixtral\", or leave parallel.expert out",
+         ranks, name(shape.family));
+  }
+  plan::check_limits({.expert = ranks}, {.experts = static_cast<int>(shape.experts)});
+}
+
 Model make_model(const ModelShape& shape, const ModelOptions& options) {
   check_size(shape);
   check_tensor_group(to_signed(shape.heads), to_signed(shape.kv_heads),
                      to_signed(shape.feed_forward), to_signed(shape.vocabulary),
                      options.tensor.size);
+  check_expert_group(shape, options.experts.size);
   Blocks blocks;
   add_embedding(shape, options, blocks);
   for (plan::Count i = 0; i < shape.layers; ++i) {
-    blocks.push_back(make_layer("layer." + std::to_string(i), shape, options));
+    add_layer("layer." + std::to_string(i), shape, options, blocks);
   }
   blocks.push_back(make_head(shape, options));
   return {shape.name, std::move(blocks)};

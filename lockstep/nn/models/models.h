@@ -17,14 +17,20 @@ namespace lockstep::nn {
 inline constexpr std::int64_t kMostLayers = 10'000;
 inline constexpr std::uint64_t kMostParameters = std::uint64_t{1} << 50;
 
+// The coefficient of the loss that balances experts, as transformers has it.
+inline constexpr double kUsualRouterLoss = 0.001;
+
 struct ModelOptions {
-  double dropout = 0;            // of embeddings, attention and residual branches
-  std::optional<float> epsilon;  // of norms; else usual_epsilon()
-  float theta = 10000;           // of rotary positions
-  TensorGroup tensor = {};       // whose ranks divide the model (nn/tensor_shard.h)
+  double dropout = 0;                     // of embeddings, attention and residual branches
+  std::optional<float> epsilon;           // of norms; else usual_epsilon()
+  float theta = 10000;                    // of rotary positions
+  ops::RotaryScaling scaling = {};        // the same
+  TensorGroup tensor = {};                // whose ranks divide the model (nn/tensor_shard.h)
+  ExpertGroup experts = {};               // whose ranks divide the experts (nn/expert_group.h)
+  double router_loss = kUsualRouterLoss;  // of mixtral (nn/parts/expert_counts.h); 0: none
 };
 
-// 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert.
+// 1e-5 in gpt2 and mixtral, 1e-6 in llama, 1e-12 in bert.
 float usual_epsilon(plan::Family family);
 
 // Throws Error(kInvalidArgument) as plan::check() does, and for more layers or parameters than
@@ -36,6 +42,12 @@ void check_size(const plan::ModelShape& shape);
 void check_tensor_group(std::int64_t heads, std::int64_t kv_heads, std::int64_t feed_forward,
                         std::int64_t vocabulary, int ranks);
 
+// Throws Error(kInvalidArgument) where the ranks of an expert group cannot divide the experts of a
+// model, with the numbers of ranks that can.
+void check_expert_group(const plan::ModelShape& shape, int ranks);
+
+// With an expert group every layer is two blocks: "layer.0" and "layer.0.mlp".
+//
 // Throws what check_size() throws, and Error(kUnsupported) for a head that the family cannot be
 // trained with (a pooler makes no losses; see trainable()).
 Model make_model(const plan::ModelShape& shape, const ModelOptions& options = {});

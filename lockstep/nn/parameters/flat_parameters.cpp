@@ -21,9 +21,17 @@ std::string full_name(const Model& model, std::size_t block, const ParameterSpec
 
 FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> specs,
                                std::size_t block_multiple)
-    : ranges_(specs.size()), places_(specs.size()), elsewhere_(model.elsewhere()) {
+    : ranges_(specs.size()),
+      places_(specs.size()),
+      elsewhere_(model.elsewhere()),
+      has_experts_(specs.size()) {
   for (std::size_t block = specs.size(); block-- > 0;) {
     const std::vector<ParameterSpec>& declared = specs[block].parameters;
+    for (const std::string& parameter : specs[block].elsewhere) {
+      elsewhere_.insert(model.block(block).name() + "." + parameter);
+    }
+    has_experts_[block] = specs[block].experts.size > 1;
+    if (has_experts_[block]) expert_group_ = specs[block].experts;
     places_[block].assign(declared.size(), -1);
     ranges_[block].first = elements_;
     for (const bool decays : {true, false}) {

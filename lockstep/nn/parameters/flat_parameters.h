@@ -73,6 +73,10 @@ class FlatParameters {
 
   std::size_t blocks() const { return ranges_.size(); }
   FlatRange range(std::size_t block) const { return ranges_.at(block); }
+  // The expert group of the model, and whether a block's parameters are experts of this rank
+  // (nn/expert_group.h).
+  const ExpertGroup& expert_group() const { return expert_group_; }
+  bool has_experts(std::size_t block) const { return has_experts_.at(block); }
   // Those of a block with a place, in the order of their offsets.
   std::span<const FlatParameter> of(std::size_t block) const;
   // The two runs of a block, without empty ones.
@@ -83,7 +87,8 @@ class FlatParameters {
   // Error(kInvalidArgument), with the nearest name, for an unknown one.
   const FlatParameter* place(std::size_t block, std::size_t index) const;
   const FlatParameter& find(std::string_view name) const;
-  // Whether other stages of a pipeline hold a parameter of that name, and this one does not.
+  // Whether other ranks, stages of a pipeline or of an expert group, hold a parameter of that name,
+  // and this one does not.
   bool is_elsewhere(std::string_view name) const { return elsewhere_.contains(name); }
 
   // A parameter in a flat buffer of any type.
@@ -95,6 +100,8 @@ class FlatParameters {
   std::vector<std::vector<int>> places_;  // per block and index in its spec; -1: no elements
   std::map<std::string, std::size_t, std::less<>> names_;
   std::set<std::string, std::less<>> elsewhere_;
+  ExpertGroup expert_group_;
+  std::vector<bool> has_experts_;
   std::size_t elements_ = 0;
   std::size_t count_ = 0;
 };

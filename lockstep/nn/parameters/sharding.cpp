@@ -33,7 +33,10 @@ std::size_t Shards::block_multiple(const Sharding& sharding) {
 
 Shards::Shards(const FlatParameters& flat, const Sharding& sharding)
     : sharding_(sharding), firsts_(flat.blocks()) {
-  for (std::size_t block = 0; block < flat.blocks(); ++block) ranges_.push_back(flat.range(block));
+  for (std::size_t block = 0; block < flat.blocks(); ++block) {
+    ranges_.push_back(flat.range(block));
+    has_experts_.push_back(flat.has_experts(block));
+  }
   owners_ = deal_out(flat, sharding.workers);
   for (int worker = 0; worker < sharding.workers; ++worker) {
     std::size_t first = 0;
@@ -50,8 +53,11 @@ FlatRange Shards::of(std::size_t block, int worker) const {
   if (sharding_.partition == Partition::kLayer) {
     return {range.first, owners_[block] == worker ? range.elements : 0};
   }
-  const std::size_t each = range.elements / static_cast<std::size_t>(sharding_.workers);
-  return {range.first + each * static_cast<std::size_t>(worker), each};
+  const bool experts = has_experts_[block];
+  const std::size_t each =
+      range.elements / static_cast<std::size_t>(sharding_.workers_with(experts));
+  const int place = sharding_.place_of(experts, worker);
+  return {range.first + each * static_cast<std::size_t>(place), each};
 }
 
 FlatRange Shards::mine_among_parts(std::size_t block) const {

@@ -11,6 +11,14 @@
 //   worker 0  | layer.1     |                                  layer: whole blocks, as evenly as
 //   worker 1  | head        | layer.0     |                    possible
 //
+// The ranks of an expert group have experts of their own (nn/expert_group.h). So the blocks of
+// experts are sharded over the workers that have the same ones: every e-th group of `context`
+// consecutive workers.
+//
+//   8 workers, 2 expert ranks, 2 context ranks      | 0 1 | 2 3 | 4 5 | 6 7 |
+//   the first experts                                 0 1         4 5
+//   the others                                              2 3         6 7
+//
 // A *unit* is an unsharded block: its parameters gathered from all workers, or its gradients before
 // they are reduced.
 #pragma once
@@ -39,6 +47,19 @@ struct Sharding {
   bool reshard_after_forward = false;
   // Whether gradients are in symmetric memory.
   bool symmetric = false;
+  // The ranks of an expert group and of a context group among the workers.
+  int experts = 1;
+  int context = 1;
+
+  // The expert rank of a worker; of the workers that hold the same parameters of a block, with
+  // experts or without, how many there are and which of them a worker is.
+  int expert_rank(int of_worker) const { return of_worker / context % experts; }
+  int workers_with(bool has_experts) const { return has_experts ? workers / experts : workers; }
+  int place_of(bool has_experts, int of_worker) const {
+    if (!has_experts) return of_worker;
+    return of_worker / (context * experts) * context + of_worker % context;
+  }
+  int place_of(bool has_experts) const { return place_of(has_experts, worker); }
 
   bool any() const { return optimizer || gradients || parameters; }
 };
@@ -54,7 +75,7 @@ class Shards {
   // `flat` has ranges of such multiples.
   Shards(const FlatParameters& flat, const Sharding& sharding);
 
-  // The part of a worker, in the whole flat buffer; may be empty.
+  // The part of a worker, in its whole flat buffer; may be empty.
   FlatRange of(std::size_t block, int worker) const;
   FlatRange mine(std::size_t block) const { return of(block, sharding_.worker); }
   // The same in the flat buffer of this worker's parts.
@@ -68,6 +89,7 @@ class Shards {
  private:
   Sharding sharding_;
   std::vector<FlatRange> ranges_;    // of blocks
+  std::vector<bool> has_experts_;    // likewise
   std::vector<std::size_t> firsts_;  // of this worker's parts, among them
   std::vector<int> owners_;
   std::size_t elements_ = 0;

@@ -22,6 +22,8 @@ struct Tiers {
   bool overlaps = true;
   // Parameters on the host are used in place.
   bool in_place = false;
+  // The update of a step is computed during the next one, which uses the parameters before it.
+  bool delayed_update = false;
 
   bool any() const {
     return optimizer != Tier::kDevice || gradients != Tier::kDevice ||

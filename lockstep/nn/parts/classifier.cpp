@@ -34,7 +34,9 @@ void ClassifierPart::declare(Declaration& declaration) const {
   const std::int64_t chunk_bytes =
       on_cpu ? options_.chunk_bytes : std::max(options_.chunk_bytes, kLogitBytesOnGpu);
   const std::int64_t classes = own_classes().count;
-  const std::int64_t chunk = rows_per_chunk(rows, classes, setup.dtype, chunk_bytes);
+  // All slices of a sequence share the chunk of the whole one, which may be longer than a slice.
+  const std::int64_t all_rows = setup.slice.is_whole() ? rows : setup.slice.of * setup.shape.batch;
+  const std::int64_t chunk = rows_per_chunk(all_rows, classes, setup.dtype, chunk_bytes);
   const TensorShard shard = shard_of(0, {options_.classes}, options_.tensor);
   if (options_.tied_to.empty()) {
     declaration.weight(named("weight"), classes, options_.hidden, options_.stddev);
@@ -59,7 +61,7 @@ void ClassifierPart::declare(Declaration& declaration) const {
   }
   // A product of all rows in FLOPs, of a chunk in memory.
   const std::int64_t rest = rows % chunk;
-  declaration.linear(chunk, options_.hidden, classes, false, rows / chunk);
+  if (rows >= chunk) declaration.linear(chunk, options_.hidden, classes, false, rows / chunk);
   if (rest > 0) declaration.linear(rest, options_.hidden, classes, false);
   if (!on_cpu) return;
   const std::int64_t last = rest > 0 ? rest : chunk;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/nn/parts/row_pieces.h"
+
 namespace lockstep::nn {
 
 void Declaration::weight(std::string name, std::int64_t out, std::int64_t in, double stddev) {
@@ -48,6 +50,10 @@ void Declaration::statistic(std::string name, const Shape& shape, Life life) {
   spec_.tensors.push_back({std::move(name), DType::kF32, shape, life});
 }
 
+void Declaration::indices(std::string name, const Shape& shape, Life life) {
+  spec_.tensors.push_back({std::move(name), DType::kI32, shape, life});
+}
+
 void Declaration::gradient(std::string name, const Shape& shape) {
   spec_.tensors.push_back({std::move(name), setup_.gradient, shape, Life::kBackward});
 }
@@ -66,6 +72,18 @@ void Declaration::linear(std::int64_t rows, std::int64_t in, std::int64_t out, b
   const double products =
       static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
   product(2.0 * products * static_cast<double>(times), again);
+}
+
+void Declaration::linear_in_pieces(std::int64_t rows, std::int64_t most, std::int64_t in,
+                                   std::int64_t out, bool again) {
+  for_piece_sizes(most, [&](std::int64_t piece) {
+    const LinearShape shape = {
+        .rows = piece, .in = in, .out = out, .dtype = setup_.dtype, .gradient = setup_.gradient};
+    spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
+  });
+  const double products =
+      static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out);
+  product(2.0 * products, again);
 }
 
 void Declaration::linear_part(std::int64_t rows, std::int64_t in, std::int64_t out,
@@ -91,8 +109,20 @@ void Declaration::gathers(std::int64_t elements, DType dtype, const TensorGroup&
   spec_.tensor_bytes += times * bytes * (ranks - 1) / ranks;
 }
 
+void Declaration::sends_in_forward(std::uint64_t bytes) {
+  spec_.context_bytes += setup_.recompute == Recompute::kFull ? 2 * bytes : bytes;
+}
+
 void Declaration::attention(const ops::AttentionShape& shape) {
+  attention_scratch(shape);
+  attention_flops(shape);
+}
+
+void Declaration::attention_scratch(const ops::AttentionShape& shape) {
   spec_.scratch = std::max(spec_.scratch, ops_.scratch(shape));
+}
+
+void Declaration::attention_flops(const ops::AttentionShape& shape) {
   // Scores and the weighted sum of values, the whole square counted as plan/arithmetic.h does.
   const double scores = static_cast<double>(shape.batch * shape.heads) *
                         static_cast<double>(shape.queries) * static_cast<double>(shape.keys);

@@ -7,6 +7,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/nn/block.h"
 
@@ -30,6 +31,13 @@ class Declaration {
   // Ones.
   void gain(std::string name, std::int64_t width);
   void tied_weight(std::string name, std::int64_t out, std::int64_t in, std::string owner);
+  // The parameter that was declared last is tied to one of an earlier block, unless there is none.
+  void tie(std::string owner) { spec_.parameters.back().tied_to = std::move(owner); }
+  // The parameters of this block are experts of this rank, and other ranks hold those.
+  void divide_experts(const ExpertGroup& group, std::vector<std::string> elsewhere) {
+    spec_.experts = group;
+    spec_.elsewhere = std::move(elsewhere);
+  }
   // The parameter that was declared last is a shard.
   void shard(TensorShard shard) { spec_.parameters.back().shard = std::move(shard); }
   // Backward does not read the parameter that was declared last.
@@ -40,6 +48,7 @@ class Declaration {
   void statistic(std::string name, const Shape& shape, Life life);
   // Within backward, in the type of gradients.
   void gradient(std::string name, const Shape& shape);
+  void indices(std::string name, const Shape& shape, Life life);
   // In 8 bits.
   void bytes(std::string name, const Shape& shape, Life life);
   // A tensor that is quantized.
@@ -50,13 +59,25 @@ class Declaration {
   // it.
   void linear(std::int64_t rows, std::int64_t in, std::int64_t out, bool again = true,
               std::int64_t times = 1);
+  // Linear layers with `rows` rows together, each with up to `most`, in pieces
+  // (nn/parts/row_pieces.h).
+  void linear_in_pieces(std::int64_t rows, std::int64_t most, std::int64_t in, std::int64_t out,
+                        bool again = true);
   // Scratch memory for the gradient of a part of a linear layer's outputs.
   void linear_part(std::int64_t rows, std::int64_t in, std::int64_t out, std::int64_t of_outputs);
   // A rank of a group sums a tensor of that many elements over the group, or gathers or scatters
   // one; `again`: also when forward is run again.
   void sums(std::int64_t elements, DType dtype, const TensorGroup& group, bool again = false);
   void gathers(std::int64_t elements, DType dtype, const TensorGroup& group, bool again = false);
+  // A rank of a context group sends that many bytes in forward, or in backward.
+  void sends_in_forward(std::uint64_t bytes);
+  void sends_in_backward(std::uint64_t bytes) { spec_.context_bytes += bytes; }
+  // A rank sends that many bytes to its expert group, in all of forward and backward.
+  void sends_to_experts(std::uint64_t bytes) { spec_.expert_bytes += bytes; }
   void attention(const ops::AttentionShape& shape);
+  // Its two halves: FLOPs, and the scratch memory of one call.
+  void attention_flops(const ops::AttentionShape& shape);
+  void attention_scratch(const ops::AttentionShape& shape);
   void norm(std::int64_t rows, std::int64_t width);
   void embedding(std::int64_t rows, std::int64_t width, std::int64_t entries);
 

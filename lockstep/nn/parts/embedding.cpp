@@ -5,6 +5,14 @@
 #include "lockstep/base/error.h"
 
 namespace lockstep::nn {
+namespace {
+
+// Rows of a tensor that may be absent.
+Tensor slice_of(const Tensor& tensor, const Extent& rows) {
+  return ops::is_given(tensor) ? tensor.slice(rows.first, rows.count) : Tensor();
+}
+
+}  // namespace
 
 void EmbeddingPart::check_positions(std::int64_t positions) const {
   if (options_.positions > 0 && positions > options_.positions) {
@@ -17,7 +25,7 @@ void EmbeddingPart::check_positions(std::int64_t positions) const {
 }
 
 void EmbeddingPart::declare(Declaration& declaration) const {
-  check_positions(sequence_of(declaration.setup().shape, options_.side));
+  check_positions(whole_sequence_of(declaration.setup(), options_.side));
   const std::int64_t vocabulary = own_tokens().count;
   const std::int64_t rows = tokens_of(declaration.setup().shape, options_.side);
   if (!options_.tied_to.empty()) {
@@ -63,6 +71,46 @@ ops::Dropout EmbeddingPart::dropout(const Pass& pass) const {
                     sequence_of(pass.setup.shape, options_.side) * options_.hidden);
 }
 
+std::vector<EmbeddingPart::Rows> EmbeddingPart::rows_by_position(const Setup& setup) const {
+  const std::int64_t sequence = sequence_of(setup.shape, options_.side);
+  const std::vector<TokenRun> runs = token_runs(setup.context, sequence);
+  if (runs.size() == 1) {
+    return {{.rows = {.first = 0, .count = setup.shape.batch * sequence},
+             .sequence = sequence,
+             .position = runs[0].position + setup.slice.first}};
+  }
+  std::vector<Rows> all;
+  for (std::int64_t i = 0; i < setup.shape.batch; ++i) {
+    for (const TokenRun& run : runs) {
+      all.push_back({.rows = {.first = i * sequence + run.local, .count = run.count},
+                     .sequence = run.count,
+                     .position = run.position});
+    }
+  }
+  return all;
+}
+
+Tensor EmbeddingPart::positions_of(const Pass& pass, const Tensor& table, const Rows& part) {
+  if (pass.setup.context.size == 1 && pass.setup.slice.is_whole()) return table;
+  return slice_of(table, {.first = part.position, .count = part.sequence});
+}
+
+void EmbeddingPart::look_up(const Pass& pass, const ops::Embedding& whole) const {
+  for (const Rows& part : rows_by_position(pass.setup)) {
+    const Extent& rows = part.rows;
+    ops::Embedding call = whole;
+    call.tokens = slice_of(whole.tokens, rows);
+    call.types = slice_of(whole.types, rows);
+    call.sequence = part.sequence;
+    call.positions_table = positions_of(pass, whole.positions_table, part);
+    if (whole.dropout.probability > 0) {
+      call.dropout = own_part(whole.dropout, rows, options_.hidden);
+    }
+    call.y = slice_of(whole.y, rows);
+    pass.ops.run(call);
+  }
+}
+
 void EmbeddingPart::forward(const Pass& pass, const Tensor& y) const {
   ops::Embedding call{.tokens = tokens(pass),
                       .types = types(pass),
@@ -72,7 +120,7 @@ void EmbeddingPart::forward(const Pass& pass, const Tensor& y) const {
                       .types_table = parameter(pass, kTypes),
                       .dropout = dropout(pass),
                       .y = y};
-  if (!is_divided()) return pass.ops.run(call);
+  if (!is_divided()) return look_up(pass, call);
   call.dropout = {};  // after the sum
   call.first_token = own_tokens().first;
   call.vocabulary = options_.vocabulary;
@@ -81,7 +129,7 @@ void EmbeddingPart::forward(const Pass& pass, const Tensor& y) const {
   }
   const bool scatters = options_.tensor.divides_tokens;
   if (scatters) call.y = tensor(pass, kInForward);
-  pass.ops.run(call);
+  look_up(pass, call);
   if (scatters) {
     pass.tensor->scatter_sum(pass.ops, call.y, y);
   } else {
@@ -136,16 +184,22 @@ void EmbeddingPart::backward(const Pass& pass, const Tensor& given) const {
     pass.tensor->gather_rows(pass.ops, given, dy);
   }
   const bool apart = pass.separate_sparse_gradient && options_.tied_to.empty();
-  pass.ops.run(ops::EmbeddingBackward{.tokens = tokens(pass),
-                                      .types = types(pass),
-                                      .sequence = sequence_of(pass.setup.shape, options_.side),
-                                      .dy = dy,
-                                      .dropout = dropping,
-                                      .dtokens_table = apart ? Tensor() : gradient(pass, kTokens),
-                                      .dpositions_table = gradient(pass, kPositions),
-                                      .dtypes_table = gradient(pass, kTypes),
-                                      .first_token = is_divided() ? own_tokens().first : 0,
-                                      .vocabulary = is_divided() ? options_.vocabulary : 0});
+  const Tensor all_tokens = tokens(pass);
+  const Tensor all_types = types(pass);
+  for (const Rows& part : rows_by_position(pass.setup)) {
+    const Extent& rows = part.rows;
+    pass.ops.run(ops::EmbeddingBackward{
+        .tokens = slice_of(all_tokens, rows),
+        .types = slice_of(all_types, rows),
+        .sequence = part.sequence,
+        .dy = slice_of(dy, rows),
+        .dropout = dropping.probability > 0 ? own_part(dropping, rows, options_.hidden) : dropping,
+        .dtokens_table = apart ? Tensor() : gradient(pass, kTokens),
+        .dpositions_table = positions_of(pass, gradient(pass, kPositions), part),
+        .dtypes_table = gradient(pass, kTypes),
+        .first_token = is_divided() ? own_tokens().first : 0,
+        .vocabulary = is_divided() ? options_.vocabulary : 0});
+  }
   for (const std::size_t table : {kTokens, kPositions, kTypes}) finished(pass, table);
 }
 

@@ -2,9 +2,12 @@
 //
 // The ranks of a tensor group divide the table of tokens by rows (nn/tensor_shard.h). Each looks up
 // its own tokens, the first one adds positions and types, and the sum over the ranks is the result.
+//
+// A rank of a context group reads the positions that its tokens have in their sequences.
 #pragma once
 
 #include <cstddef>
+#include <vector>
 
 #include "lockstep/nn/generate/decoding.h"
 #include "lockstep/nn/parts/declaration.h"
@@ -21,7 +24,8 @@ struct EmbeddingOptions {
   double dropout = 0;
   std::string tied_to;  // the full name of a table of tokens that is used instead of an own one
   Side side = Side::kTarget;
-  TensorGroup tensor = {};  // divides the vocabulary
+  TensorGroup tensor = {};           // divides the vocabulary
+  std::int64_t counted_experts = 0;  // nn/parts/expert_counts.h
 };
 
 class EmbeddingPart : public Part {
@@ -54,6 +58,16 @@ class EmbeddingPart : public Part {
   Tensor tokens(const Pass& pass) const;
   Tensor types(const Pass& pass) const;
   ops::Dropout dropout(const Pass& pass) const;
+  // Rows whose positions follow each other, as often as there are `sequence` of them.
+  struct Rows {
+    Extent rows;
+    std::int64_t sequence = 0;
+    std::int64_t position = 0;  // of the first
+  };
+  std::vector<Rows> rows_by_position(const Setup& setup) const;
+  // The rows of a table of positions, or of its gradient, that these rows read.
+  static Tensor positions_of(const Pass& pass, const Tensor& table, const Rows& part);
+  void look_up(const Pass& pass, const ops::Embedding& whole) const;
   // Of what this rank has of the stream.
   void drop(const Pass& pass, const Tensor& rows) const;
 

@@ -42,6 +42,7 @@ class FeedForwardPart : public Part {
   void forward_up(const Pass& pass, const Tensor& x) const;
   void forward_down(const Pass& pass, const Tensor& y, const Tensor& residual = {}) const;
   void restore(const Pass& pass) const;
+  void restore(const Pass& pass, const Tensor& /*x*/) const { restore(pass); }
   // From dy to the gradient of z, which it returns for backward_up(); in 8 bits to that of f(z).
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
   void backward_up(const Pass& pass, LinearPart::Backward arguments) const;

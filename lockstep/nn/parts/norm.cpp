@@ -5,6 +5,7 @@ namespace lockstep::nn {
 void NormPart::declare(Declaration& declaration, std::int64_t rows) const {
   const bool layer = options_.kind == ops::NormKind::kLayer;
   declaration.gain(named("gain"), options_.width);
+  declaration.tie(options_.tied_to);
   declaration.bias(named("bias"), options_.width, layer && options_.bias);
   declaration.statistic(named("mean"), {layer ? rows : 0}, Life::kKept);
   declaration.statistic(named("rstd"), {rows}, Life::kKept);

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "lockstep/nn/parts/declaration.h"
 #include "lockstep/nn/parts/part.h"
@@ -15,8 +16,9 @@ struct NormOptions {
   ops::NormKind kind = ops::NormKind::kLayer;
   float epsilon = 1e-5f;
   std::int64_t width = 0;
-  bool bias = true;         // of a layer norm
-  TensorGroup tensor = {};  // where it divides tokens, gradients are summed over its ranks
+  bool bias = true;          // of a layer norm
+  TensorGroup tensor = {};   // where it divides tokens, gradients are summed over its ranks
+  std::string tied_to = {};  // whose gain is that of another block, by its full name
 };
 
 class NormPart : public Part {

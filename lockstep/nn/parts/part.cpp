@@ -19,6 +19,13 @@ ops::Dropout dropout_of(const Pass& pass, std::string_view purpose, double proba
                           .seed = seed_for(pass.seed, purpose),
                           .step = pass.step,
                           .first = 0};
+  const ContextGroup& context = pass.setup.context;
+  if (context.size > 1) {
+    dropout.seed = seed_for(dropout.seed, static_cast<std::uint64_t>(context.rank) + 1);
+  }
+  if (const TokenSlice& slice = pass.setup.slice; !slice.is_whole()) {
+    dropout.seed = seed_for(dropout.seed, static_cast<std::uint64_t>(slice.first) + 1);
+  }
   // A sequence's numbers do not depend on how a step is cut into micro-batches, as long as they can
   // begin where its elements do: random numbers come in fours.
   if (elements_per_sequence % 4 == 0) {

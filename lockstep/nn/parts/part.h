@@ -85,6 +85,11 @@ inline std::int64_t tokens_of(const BatchShape& shape, Side side) {
 // The tokens of the residual stream that a rank of the group has. Throws Error(kInvalidArgument)
 // where the ranks cannot divide them evenly.
 Extent stream_tokens(const BatchShape& shape, Side side, const TensorGroup& group);
+// The tokens of a sequence on all ranks of its context group, and in all of its slices.
+inline std::int64_t whole_sequence_of(const Setup& setup, Side side) {
+  return setup.slice.is_whole() ? setup.context.size * sequence_of(setup.shape, side)
+                                : setup.slice.of;
+}
 inline const Tensor& mask_of(const Batch& batch, Side side) {
   return side == Side::kTarget ? batch.key_mask : batch.source_mask;
 }
@@ -93,7 +98,8 @@ inline const Tensor& mask_of(const Batch& batch, Side side) {
 Tensor reused(const Tensor& spent, const Shape& shape);
 
 // The dropout of a tensor with that many elements per sequence: the same in forward, recomputation
-// and backward, different for every purpose, step and sequence. None outside training.
+// and backward, different for every purpose, step, sequence, rank of a context group and slice.
+// None outside training.
 ops::Dropout dropout_of(const Pass& pass, std::string_view purpose, double probability,
                         std::int64_t elements_per_sequence);
 

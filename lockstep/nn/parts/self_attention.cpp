@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 namespace lockstep::nn {
 
@@ -9,89 +10,163 @@ SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
                                      const AttentionOptions& options)
     : Part(next, name, 0, kTensors),
       options_(options),
-      qkv_(next, name + ".qkv",
-           {.in = options.hidden,
-            .out = options.head_size() * (options.heads + 2 * options.kv_heads),
-            .bias = options.biases,
-            .stddev = options.stddev,
-            .quantized = true,
-            .divided = Divided::kOutputs,
-            .segments = {options.hidden, options.head_size() * options.kv_heads,
-                         options.head_size() * options.kv_heads},
-            .tensor = options.tensor}),
+      qkv_(
+          next, name + ".qkv",
+          {.in = options.hidden,
+           .out = options.head_size() * (options.heads + 2 * options.kv_heads),
+           .bias = options.biases || options.qkv_biases,
+           .stddev = options.stddev,
+           .quantized = true,
+           .divided = Divided::kOutputs,
+           .segments = {options.head_size() * options.heads, options.head_size() * options.kv_heads,
+                        options.head_size() * options.kv_heads},
+           .tensor = options.tensor}),
       projection_(next, name + ".projection",
-                  {.in = options.hidden,
+                  {.in = options.head_size() * options.heads,
                    .out = options.hidden,
                    .bias = options.biases,
                    .stddev = options.projection_stddev,
                    .quantized = true,
                    .divided = Divided::kInputs,
-                   .tensor = options.tensor}) {}
+                   .tensor = options.tensor}),
+      by_heads_(next, name + ".context",
+                {.query_width = options.query_width(),
+                 .kv_width = options.kv_width(),
+                 .side = options.side}),
+      in_ring_(next, name + ".ring", options) {}
 
 ops::AttentionShape SelfAttentionPart::shape(const Setup& setup) const {
-  const std::int64_t sequence = sequence_of(setup.shape, options_.side);
+  const int ranks = HeadExchangePart::is_used(setup) ? setup.context.size : 1;
+  const std::int64_t sequence = sequence_of(setup.shape, options_.side) * ranks;
   return {.batch = setup.shape.batch,
           .queries = sequence,
-          .keys = sequence,
-          .heads = options_.own_heads(),
-          .kv_heads = options_.own_kv_heads(),
+          .keys = setup.slice.first + sequence,
+          .heads = options_.own_heads() / ranks,
+          .kv_heads = options_.own_kv_heads() / ranks,
           .head_size = options_.head_size(),
           .causal = options_.causal,
           .dtype = setup.dtype};
 }
 
 ops::Dropout SelfAttentionPart::dropout(const Pass& pass) const {
-  const std::int64_t sequence = sequence_of(pass.setup.shape, options_.side);
-  return dropout_of(pass, options_, named("probabilities"), sequence, sequence);
+  const ops::AttentionShape attention = shape(pass.setup);
+  return dropout_of(pass, options_, named("probabilities"), attention);
 }
 
 void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_width) const {
   const Setup& setup = declaration.setup();
+  check_context_heads(setup, options_.own_heads(), options_.own_kv_heads());
   const std::int64_t rows = tokens_of(setup.shape, options_.side);
-  const ops::AttentionShape attention = shape(setup);
-  declaration.attention(attention);
-  declaration.activation(named("packed"), {rows, packed_width()}, Life::kKept);
+  // All tokens of some heads are as many elements as some tokens of all heads.
+  const int ranks = HeadExchangePart::is_used(setup) ? setup.context.size : 1;
+  ops::AttentionShape attention = shape(setup);
+  if (RingAttentionPart::is_used(setup)) {
+    attention.keys *= setup.context.size;
+    declaration.attention_flops(attention);
+  } else {
+    declaration.attention(attention);
+  }
+  const bool sliced = !setup.slices.empty();
+  const std::int64_t all_rows = setup.slice.is_whole() ? rows : setup.slice.of;
+  declaration.activation(named("packed"), {all_rows * ranks, packed_width() / ranks}, Life::kKept);
   declaration.activation(named("attended"), {rows, options_.query_width()}, Life::kKept);
-  declaration.statistic(named("log_sum"), {attention.batch, attention.heads, attention.queries},
+  declaration.statistic(named("log_sum"),
+                        RingAttentionPart::is_used(setup)
+                            ? in_ring_.log_sum(setup)
+                            : Shape{attention.batch, attention.heads, attention.queries},
                         Life::kKept);
   const bool fits = spent_width >= packed_width();
   declaration.activation(named("dpacked"), fits ? Shape{0} : Shape{rows, packed_width()},
                          Life::kBackward);
+  const std::int64_t workspace =
+      stream_tokens(setup.shape, options_.side, options_.tensor).count * options_.hidden;
+  const bool is_wide = rows * options_.query_width() > workspace;
+  declaration.activation(named("dattended"),
+                         is_wide ? Shape{rows, options_.query_width()} : Shape{0}, Life::kBackward);
+  const Shape both = sliced ? Shape{all_rows, 2 * options_.kv_width()} : Shape{0};
+  declaration.statistic(named("dkeys_values"), both, Life::kKept);
+  declaration.activation(named("dsome_keys_values"), both, Life::kBackward);
   qkv_.declare(declaration, rows);
   projection_.declare(declaration, rows);
+  by_heads_.declare(declaration);
+  in_ring_.declare(declaration);
 }
 
 void SelfAttentionPart::rotate(const Pass& pass, const Tensor& packed, bool backward) const {
-  rotate(pass, queries(packed), options_.own_heads(), 0, backward);
-  rotate(pass, keys(packed), options_.own_kv_heads(), 0, backward);
+  const ops::AttentionShape attention = shape(pass.setup);
+  const auto rotate_rows = [&](const Tensor& rows, const Positions& positions) {
+    rotate(pass, queries(rows), attention.heads, positions, backward);
+    rotate(pass, keys(rows), attention.kv_heads, positions, backward);
+  };
+  if (!RingAttentionPart::is_used(pass.setup)) {
+    return rotate_rows(packed, {.sequence = attention.queries, .first = pass.setup.slice.first});
+  }
+  const std::vector<TokenRun> runs = token_runs(pass.setup.context, attention.queries);
+  for (std::int64_t i = 0; i < attention.batch; ++i) {
+    for (const TokenRun& run : runs) {
+      rotate_rows(packed.slice(i * attention.queries + run.local, run.count),
+                  {.sequence = run.count, .first = run.position});
+    }
+  }
 }
 
 void SelfAttentionPart::rotate(const Pass& pass, const ops::Heads& x, std::int64_t heads,
-                               std::int64_t position, bool backward) const {
+                               const Positions& positions, bool backward) const {
   if (!options_.rotary) return;
   pass.ops.run(ops::Rotary{.x = x,
                            .heads = heads,
                            .head_size = options_.head_size(),
-                           .sequence = sequence_of(pass.setup.shape, options_.side),
-                           .first_position = position,
+                           .sequence = positions.sequence,
+                           .first_position = positions.first,
                            .theta = options_.theta,
+                           .scaling = options_.scaling,
                            .backward = backward});
 }
 
+Tensor SelfAttentionPart::own_rows(const Pass& pass, const Tensor& all) {
+  const Setup& setup = pass.setup;
+  return setup.slice.is_whole() ? all : all.slice(setup.slice.first, setup.shape.sequence);
+}
+
+Tensor SelfAttentionPart::seen_rows(const Pass& pass, const Tensor& all) {
+  const Setup& setup = pass.setup;
+  return setup.slice.is_whole() ? all : all.slice(0, setup.slice.first + setup.shape.sequence);
+}
+
+Tensor SelfAttentionPart::seen_mask(const Pass& pass) const {
+  const Tensor& mask = mask_of(pass.batch, options_.side);
+  if (pass.setup.slice.is_whole() || !ops::is_given(mask)) return mask;
+  const Tensor seen = seen_rows(pass, mask.reshaped({pass.setup.slice.of}));
+  return seen.reshaped({1, seen.shape()[0]});
+}
+
+void SelfAttentionPart::attend(const Pass& pass, const Tensor& packed) const {
+  if (RingAttentionPart::is_used(pass.setup)) {
+    return in_ring_.forward(pass, packed, tensor(pass, kAttended), tensor(pass, kLogSum));
+  }
+  const bool by_heads = HeadExchangePart::is_used(pass.setup);
+  const Tensor seen = seen_rows(pass, tensor(pass, kPacked));
+  pass.ops.run(
+      ops::Attention{.shape = shape(pass.setup),
+                     .scale = attention_scale(options_.head_size()),
+                     .q = queries(packed),
+                     .k = keys(seen),
+                     .v = values(seen),
+                     .key_mask = seen_mask(pass),
+                     .dropout = dropout(pass),
+                     .out = by_heads ? by_heads_.attended_heads(pass) : tensor(pass, kAttended),
+                     .log_sum = tensor(pass, kLogSum),
+                     .probabilities = {}});
+}
+
 void SelfAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
-  const Tensor& packed = tensor(pass, kPacked);
-  qkv_.forward(pass, x, packed);
+  const Tensor packed = own_rows(pass, tensor(pass, kPacked));
+  const bool by_heads = HeadExchangePart::is_used(pass.setup);
+  qkv_.forward(pass, x, by_heads ? by_heads_.packed_tokens(pass) : packed);
+  if (by_heads) by_heads_.packed_to_heads(pass, packed);
   rotate(pass, packed, false);
-  pass.ops.run(ops::Attention{.shape = shape(pass.setup),
-                              .scale = attention_scale(options_.head_size()),
-                              .q = queries(packed),
-                              .k = keys(packed),
-                              .v = values(packed),
-                              .key_mask = mask_of(pass.batch, options_.side),
-                              .dropout = dropout(pass),
-                              .out = tensor(pass, kAttended),
-                              .log_sum = tensor(pass, kLogSum),
-                              .probabilities = {}});
+  attend(pass, packed);
+  if (by_heads) by_heads_.attended_to_tokens(pass, tensor(pass, kAttended));
   projection_.forward(pass, tensor(pass, kAttended), y);
 }
 
@@ -140,6 +215,7 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
                                       .scale = attention_scale(options_.head_size()),
                                       .rotary = options_.rotary,
                                       .theta = options_.theta,
+                                      .scaling = options_.scaling,
                                       .lengths = at.lengths,
                                       .packed = tensor(pass, kPacked),
                                       .cache = cache,
@@ -154,8 +230,10 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
   const Tensor seen = cache.slice(0, keys);
   qkv_.forward_some(pass, x, 0, q);
   qkv_.forward_some(pass, x, options_.query_width(), added);
-  rotate(pass, {q, 0}, options_.own_heads(), at.position, false);
-  rotate(pass, {added, 0}, options_.own_kv_heads(), at.position, false);
+  const Positions positions{.sequence = sequence_of(pass.setup.shape, options_.side),
+                            .first = at.position};
+  rotate(pass, {q, 0}, options_.own_heads(), positions, false);
+  rotate(pass, {added, 0}, options_.own_kv_heads(), positions, false);
   pass.ops.run(ops::Attention{.shape = decode_shape(rows, keys, x.dtype()),
                               .scale = attention_scale(options_.head_size()),
                               .q = {q, 0},
@@ -169,14 +247,15 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
   projection_.forward(pass, tensor(pass, kAttended), y);
 }
 
-Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& workspace,
-                                   const Tensor& spent) const {
-  const Tensor& packed = tensor(pass, kPacked);
-  const Tensor& own = tensor(pass, kDPacked);
-  const Tensor dpacked = ops::is_given(own) ? own : reused(spent, packed.shape());
-  const Tensor& attended = tensor(pass, kAttended);
-  const Tensor dattended = reused(workspace, attended.shape());
-  projection_.backward(pass, {.dy = dy, .x = attended, .dx = dattended});
+void SelfAttentionPart::attend_backward(const Pass& pass, const Tensor& packed,
+                                        const Tensor& dattended, const Tensor& dpacked) const {
+  const bool by_heads = HeadExchangePart::is_used(pass.setup);
+  const Tensor& attended = by_heads ? by_heads_.attended_heads(pass) : tensor(pass, kAttended);
+  const Tensor& log_sum = tensor(pass, kLogSum);
+  if (RingAttentionPart::is_used(pass.setup)) {
+    return in_ring_.backward(pass, {packed, attended, log_sum, dattended, dpacked});
+  }
+  if (!pass.setup.slice.is_whole()) return attend_slice_backward(pass, dattended, dpacked);
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
                                       .scale = attention_scale(options_.head_size()),
                                       .q = queries(packed),
@@ -185,20 +264,68 @@ Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Ten
                                       .key_mask = mask_of(pass.batch, options_.side),
                                       .dropout = dropout(pass),
                                       .out = attended,
-                                      .log_sum = tensor(pass, kLogSum),
+                                      .log_sum = log_sum,
                                       .dout = dattended,
                                       .dq = queries(dpacked),
                                       .dk = keys(dpacked),
                                       .dv = values(dpacked)});
-  rotate(pass, dpacked, true);
+}
+
+// The last slice comes first and reads all keys, so the sums begin with it.
+void SelfAttentionPart::attend_slice_backward(const Pass& pass, const Tensor& dattended,
+                                              const Tensor& dpacked) const {
+  const TokenSlice& slice = pass.setup.slice;
+  const Tensor& all = tensor(pass, kPacked);
+  const Tensor seen = seen_rows(pass, all);
+  const Tensor more = seen_rows(pass, tensor(pass, kDSomeKeysValues));
+  const Tensor sums = tensor(pass, kDKeysValues);
+  pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
+                                      .scale = attention_scale(options_.head_size()),
+                                      .q = queries(own_rows(pass, all)),
+                                      .k = keys(seen),
+                                      .v = values(seen),
+                                      .key_mask = seen_mask(pass),
+                                      .dropout = dropout(pass),
+                                      .out = tensor(pass, kAttended),
+                                      .log_sum = tensor(pass, kLogSum),
+                                      .dout = dattended,
+                                      .dq = queries(dpacked),
+                                      .dk = {more, 0},
+                                      .dv = {more, options_.kv_width()}});
+  const bool is_last = slice.first + pass.setup.shape.sequence == slice.of;
+  const std::int64_t both = 2 * options_.kv_width();
+  pass.ops.run(ops::CopyColumns{.from = {more, 0},
+                                .to = {seen_rows(pass, sums), 0},
+                                .columns = both,
+                                .accumulate = !is_last});
+  pass.ops.run(ops::CopyColumns{
+      .from = {own_rows(pass, sums), 0}, .to = {dpacked, options_.query_width()}, .columns = both});
+}
+
+Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tensor& workspace,
+                                   const Tensor& spent) const {
+  const Tensor packed = own_rows(pass, tensor(pass, kPacked));
+  const Tensor& own = tensor(pass, kDPacked);
+  const Tensor& attended = tensor(pass, kAttended);
+  const Tensor dpacked =
+      ops::is_given(own) ? own : reused(spent, {attended.shape()[0], packed_width()});
+  const Tensor& wide = tensor(pass, kDAttended);
+  const Tensor dattended = ops::is_given(wide) ? wide : reused(workspace, attended.shape());
+  projection_.backward(pass, {.dy = dy, .x = attended, .dx = dattended});
+  const bool by_heads = HeadExchangePart::is_used(pass.setup);
+  const Tensor dout = by_heads ? by_heads_.dattended_to_heads(pass, dattended) : dattended;
+  const Tensor dheads = by_heads ? by_heads_.dpacked_heads(pass) : dpacked;
+  attend_backward(pass, packed, dout, dheads);
+  rotate(pass, dheads, true);
+  if (by_heads) by_heads_.dpacked_to_tokens(pass, dpacked);
   return dpacked;
 }
 
 ops::Dropout dropout_of(const Pass& pass, const AttentionOptions& options, std::string_view purpose,
-                        std::int64_t queries, std::int64_t keys) {
+                        const ops::AttentionShape& shape) {
   std::string own(purpose);
   if (options.tensor.size > 1) own += "." + std::to_string(options.tensor.rank);
-  return dropout_of(pass, own, options.dropout, options.own_heads() * queries * keys);
+  return dropout_of(pass, own, options.dropout, shape.heads * shape.queries * shape.keys);
 }
 
 float attention_scale(std::int64_t head_size) {

@@ -3,43 +3,24 @@
 //
 // Query heads may share key and value heads (grouped-query attention). Positions are rotary where
 // asked for. Padding that the batch masks takes no part.
+//
+// The ranks of a context group have some tokens each, and attend by heads
+// (nn/parts/head_exchange.h) or in a ring (nn/parts/ring_attention.h).
+//
+// A slice of a sequence (nn/token_slice.h) attends to its own keys and those of the slices before.
+// Slices run backward from the last to the first, and each adds to the gradients of all keys and
+// values that it read; those of its own are complete then.
 #pragma once
 
 #include <cstddef>
 
 #include "lockstep/nn/generate/decoding.h"
+#include "lockstep/nn/parts/attention_options.h"
+#include "lockstep/nn/parts/head_exchange.h"
 #include "lockstep/nn/parts/linear.h"
+#include "lockstep/nn/parts/ring_attention.h"
 
 namespace lockstep::nn {
-
-struct AttentionOptions {
-  std::int64_t hidden = 0;
-  std::int64_t heads = 0;
-  std::int64_t kv_heads = 0;
-  bool causal = true;
-  bool biases = true;
-  double dropout = 0;    // of the probabilities
-  double stddev = 0.02;  // of the weights at first
-  double projection_stddev = 0.02;
-  bool rotary = false;
-  float theta = 10000;
-  Side side = Side::kTarget;
-  TensorGroup tensor = {};  // divides the heads, of both kinds evenly
-
-  std::int64_t head_size() const { return hidden / heads; }
-  // Of this rank.
-  std::int64_t own_heads() const { return heads / tensor.size; }
-  std::int64_t own_kv_heads() const { return kv_heads / tensor.size; }
-  std::int64_t query_width() const { return head_size() * own_heads(); }
-  std::int64_t kv_width() const { return head_size() * own_kv_heads(); }
-};
-
-// The dropout of probabilities, different for the heads of every rank.
-ops::Dropout dropout_of(const Pass& pass, const AttentionOptions& options, std::string_view purpose,
-                        std::int64_t queries, std::int64_t keys);
-
-// 1 / sqrt(head_size)
-float attention_scale(std::int64_t head_size);
 
 class SelfAttentionPart : public Part {
  public:
@@ -65,24 +46,57 @@ class SelfAttentionPart : public Part {
 
  private:
   // The order of the spec.
-  enum Saved : std::size_t { kPacked, kAttended, kLogSum, kDPacked, kTensors };
+  enum Saved : std::size_t {
+    kPacked,  // of the whole sequence, also for a slice
+    kAttended,
+    kLogSum,
+    kDPacked,
+    kDAttended,        // where heads are wider than the workspace
+    kDKeysValues,      // with slices: f32 sums, of the whole sequence
+    kDSomeKeysValues,  // with slices: what one of them adds
+    kTensors
+  };
 
   std::int64_t packed_width() const { return qkv_.out(); }
   ops::AttentionShape shape(const Setup& setup) const;
   ops::Dropout dropout(const Pass& pass) const;
+  // The attention itself, of packed rows, and its gradient.
+  void attend(const Pass& pass, const Tensor& packed) const;
+  void attend_backward(const Pass& pass, const Tensor& packed, const Tensor& dattended,
+                       const Tensor& dpacked) const;
+  // The rows of this slice, and those of all keys that it reads, among those of its sequence.
+  static Tensor own_rows(const Pass& pass, const Tensor& all);
+  static Tensor seen_rows(const Pass& pass, const Tensor& all);
+  Tensor seen_mask(const Pass& pass) const;
+  void attend_slice_backward(const Pass& pass, const Tensor& dattended,
+                             const Tensor& dpacked) const;
+  // All heads of packed rows, whatever of them the rank has.
   void rotate(const Pass& pass, const Tensor& packed, bool backward) const;
-  void rotate(const Pass& pass, const ops::Heads& x, std::int64_t heads, std::int64_t position,
+  // Rows whose positions follow each other from `first` on, and again after `sequence` rows.
+  struct Positions {
+    std::int64_t sequence = 0;
+    std::int64_t first = 0;
+  };
+  void rotate(const Pass& pass, const ops::Heads& x, std::int64_t heads, const Positions& positions,
               bool backward) const;
   ops::AttentionShape decode_shape(std::int64_t rows, std::int64_t keys, DType dtype) const;
+  // Of rows of all heads, or of those that a rank attends with.
+  std::int64_t share(const Tensor& packed, std::int64_t width) const {
+    return width * packed.shape()[1] / packed_width();
+  }
   ops::Heads queries(const Tensor& packed) const { return {packed, 0}; }
-  ops::Heads keys(const Tensor& packed) const { return {packed, options_.query_width()}; }
+  ops::Heads keys(const Tensor& packed) const {
+    return {packed, share(packed, options_.query_width())};
+  }
   ops::Heads values(const Tensor& packed) const {
-    return {packed, options_.query_width() + options_.kv_width()};
+    return {packed, share(packed, options_.query_width() + options_.kv_width())};
   }
 
   AttentionOptions options_;
   LinearPart qkv_;
   LinearPart projection_;
+  HeadExchangePart by_heads_;
+  RingAttentionPart in_ring_;
 };
 
 }  // namespace lockstep::nn

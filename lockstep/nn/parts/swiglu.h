@@ -28,6 +28,7 @@ class SwiGluPart : public Part {
   void forward_up(const Pass& pass, const Tensor& x) const;
   void forward_down(const Pass& pass, const Tensor& y, const Tensor& residual = {}) const;
   void restore(const Pass& pass) const;
+  void restore(const Pass& pass, const Tensor& /*x*/) const { restore(pass); }
   // From dy to the gradient of the packed gates and ups, which it returns for backward_up().
   Tensor backward_down(const Pass& pass, const Tensor& dy) const;
   void backward_up(const Pass& pass, const LinearPart::Backward& arguments) const {

@@ -125,6 +125,8 @@ void Replica::make_states() {
   states_.first_moment = buffer(plan_.first_moment, DType::kF32, sharding.optimizer);
   states_.second_moment = buffer(plan_.second_moment, DType::kF32, sharding.optimizer);
   states_.velocity = buffer(plan_.velocity, DType::kF32, sharding.optimizer);
+  delayed_gradients_ = buffer(plan_.delayed_gradients, setup.gradient, false);
+  next_parameters_ = buffer(plan_.next_parameters, setup.dtype, false);
   const BufferPlace& sums = plan_.sums_of_squares;
   const auto& requests = sums.tier == Tier::kHost ? plan_.host_requests : plan_.requests;
   sums_of_squares_ =
@@ -190,6 +192,18 @@ Tensor Replica::staged_gradients() const {
 Tensor Replica::staged_parameters() const {
   return view(plan_.staged_parameters, plan_.setup.dtype,
               {2, static_cast<std::int64_t>(plan_.staged_elements)});
+}
+
+void Replica::take_gradients() { std::swap(states_.gradients, delayed_gradients_); }
+
+// On the host it is enough to take the other buffer: an update writes all of it.
+void Replica::take_parameters() {
+  if (plan_.tiers.parameters == Tier::kHost) {
+    std::swap(states_.parameters, next_parameters_);
+    return;
+  }
+  ops_.in_order([&] { copy(states_.parameters, next_parameters_); });
+  ops_.synchronize();
 }
 
 void Replica::initialise(std::uint64_t seed, int threads) {

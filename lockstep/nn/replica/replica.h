@@ -100,6 +100,8 @@ class Replica {
   // Copies the batch to the device of the operations, unless it is there. Valid until the next
   // upload(), forward_backward() or evaluate().
   Batch upload(const Batch& batch);
+  // Begins the upload of a batch that is computed later, beside what is computed now.
+  void upload_ahead(const Batch& batch);
   // f64 [2] on a device that is not the CPU: for a MicroBatch's step and loss_factor.
   Tensor step_numbers() const { return device_batch_.numbers(); }
   // What forward_backward() returns.
@@ -110,7 +112,8 @@ class Replica {
   // reads input() and makes output(); backward() reads output_gradient() too and makes
   // input_gradient(). The caller sends and receives these; they are absent at the ends of the
   // model. Returns the losses where the chunk makes them, else an absent tensor. The batch is on
-  // the device.
+  // the device. A slice of a micro-batch (nn/token_slice.h) reads and makes its rows of all of
+  // them; the batch is the whole one.
   void forward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
                const MicroBatch& micro_batch);
   Tensor backward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
@@ -153,6 +156,13 @@ class Replica {
   // Staging of flat buffers for the tier where the optimizer computes; absent if it is not needed.
   Tensor staged_gradients() const;
   Tensor staged_parameters() const;
+  // Of a delayed update (nn/parameters/tiers.h). take_gradients() makes the flat buffer of
+  // gradients the delayed one, and the delayed one that of the next step. take_parameters() makes
+  // the next parameters those that are computed with; complete on return.
+  const Tensor& delayed_gradients() const { return delayed_gradients_; }
+  const Tensor& next_parameters() const { return next_parameters_; }
+  void take_gradients();
+  void take_parameters();
   // The file of optimizer states; states() then lacks these flat buffers (use
   // nn/replica/state_stream.h). nullptr if nothing is in a file.
   FlatFile* state_file() const { return state_file_.get(); }
@@ -208,6 +218,10 @@ class Replica {
   // Sets the communication of the model's tensor group. Not owned. Needed before the first forward
   // where the model was made for more than one rank.
   void set_tensor_axis(TensorAxis* axis) { tensor_axis_ = axis; }
+  void set_context_axis(ContextAxis* axis) { context_axis_ = axis; }
+  ContextAxis* context_axis() const { return context_axis_; }
+  void set_expert_axis(ExpertAxis* axis) { expert_axis_ = axis; }
+  ExpertAxis* expert_axis() const { return expert_axis_; }
   TensorAxis* tensor_axis() const { return tensor_axis_; }
   // The position that the model was made for.
   const TensorGroup& tensor_group() const { return tensor_group_; }
@@ -238,7 +252,8 @@ class Replica {
     Tensor scaling, amax;
     Tensor output_gradient;  // absent where it comes from another stage
     Setup setup;
-    std::uint64_t seed = 0;  // from its name
+    std::vector<Setup> slices;  // of computations of one slice
+    std::uint64_t seed = 0;     // from its name
   };
   // Of a block and one micro-batch.
   struct KeptViews {
@@ -246,6 +261,8 @@ class Replica {
     std::vector<Tensor> backward;
     Tensor output;  // absent where it goes to another stage
     Tensor output_backward;
+    std::vector<std::vector<Tensor>> forward_slices;  // what each slice has of `forward`
+    std::vector<std::vector<Tensor>> backward_slices;
   };
   struct Slot {
     std::vector<KeptViews> blocks;
@@ -265,7 +282,11 @@ class Replica {
   void round_on_host(const States& states) const;
   void make_views();
   void make_slots();
+  void make_slices(Slot& slot);
   void make_messages();
+  // The rows of a slice of [tokens, ...].
+  Tensor rows_of(const Tensor& whole, const plan::BufferCounts& use) const;
+  Batch part_of(const Batch& batch, const plan::BufferCounts& use) const;
   std::size_t chunk_index(std::size_t block) const;
   Tensor memory_after(std::size_t block, const plan::BufferCounts& use) const;
   Tensor memory_gradient_after(std::size_t block, const plan::BufferCounts& use) const;
@@ -306,6 +327,8 @@ class Replica {
   std::vector<Tensor States::*> filed_states_;
   std::unique_ptr<io::StagedFile> activation_file_;
   std::unique_ptr<io::StagedFile> gradient_file_;
+  Tensor delayed_gradients_;
+  Tensor next_parameters_;
   Tensor sums_of_squares_;
   Tensor scaling_;
   Tensor amax_;
@@ -322,6 +345,8 @@ class Replica {
   BlockListener* listener_ = nullptr;
   StateReader* reader_ = nullptr;
   TensorAxis* tensor_axis_ = nullptr;
+  ContextAxis* context_axis_ = nullptr;
+  ExpertAxis* expert_axis_ = nullptr;
   TensorGroup tensor_group_;
   PipelineAxis* pipeline_axis_ = nullptr;
 };

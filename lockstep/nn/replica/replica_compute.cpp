@@ -17,6 +17,25 @@ void Replica::check(const Batch& batch) const {
          "set_tensor_axis() has to be given their communicator",
          model_.name(), tensor_group_.size, ranks);
   }
+  const ContextGroup& context = plan_.setup.context;
+  const int context_ranks = context_axis_ != nullptr ? context_axis_->size() : 1;
+  const int context_rank = context_axis_ != nullptr ? context_axis_->rank() : 0;
+  if (context.size != context_ranks || context.rank != context_rank) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' was planned for rank {} of a context group of {}, but its replica communicates as "
+         "rank {} of {}; set_context_axis() has to be given their communicator",
+         model_.name(), context.rank, context.size, context_rank, context_ranks);
+  }
+  const ExpertGroup& experts = plan_.flat.expert_group();
+  const int expert_ranks = expert_axis_ != nullptr ? expert_axis_->size() : 1;
+  const int expert_rank = expert_axis_ != nullptr ? expert_axis_->rank() : 0;
+  // A stage may be without experts.
+  if (experts.size > 1 && (experts.size != expert_ranks || experts.rank != expert_rank)) {
+    fail(ErrorCode::kInvalidArgument,
+         "'{}' was made for rank {} of an expert group of {}, but its replica communicates as rank "
+         "{} of {}; set_expert_axis() has to be given their communicator",
+         model_.name(), experts.rank, experts.size, expert_rank, expert_ranks);
+  }
   const int stages = pipeline_axis_ != nullptr ? pipeline_axis_->stages() : 1;
   if (model_.stages() != stages) {
     fail(ErrorCode::kInvalidArgument,
@@ -43,7 +62,9 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
   const Chunk& chunk = model_.chunk_of(block);
   const bool is_last = chunk.makes_losses && block + 1 == chunk.end;
   return {.ops = ops_,
-          .setup = views.setup,
+          .setup = use.slice == plan::BufferCounts::kAllSlices
+                       ? views.setup
+                       : views.slices[static_cast<std::size_t>(use.slice)],
           .batch = batch,
           .seed = seed_for(micro_batch.seed, views.seed),
           .step = micro_batch.step,
@@ -61,17 +82,22 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
           .out = {},
           .dout = {},
           .din = {},
-          .losses = is_last ? slots_[static_cast<std::size_t>(use.slots)].losses : Tensor(),
+          .losses = is_last ? losses_of(chunk, use) : Tensor(),
           .logits = {},
           .listener = nullptr,
-          .tensor = tensor_axis_};
+          .tensor = tensor_axis_,
+          .context = context_axis_,
+          .experts = expert_axis_};
 }
 
 void Replica::forward_block(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
                             const plan::BufferCounts& use, bool training, const Tensor& logits) {
   tell_before_forward(block);
   Pass pass = this->pass(block, batch, micro_batch, use, training);
-  pass.tensors = slots_[static_cast<std::size_t>(use.slots)].blocks[block].forward;
+  const KeptViews& kept = slots_[static_cast<std::size_t>(use.slots)].blocks[block];
+  pass.tensors = use.slice == plan::BufferCounts::kAllSlices
+                     ? kept.forward
+                     : kept.forward_slices[static_cast<std::size_t>(use.slice)];
   pass.out = out_of(block, use);
   if (block + 1 == model_.size()) pass.logits = logits;
   ops_.use_scratch(views_[block].scratch_forward);
@@ -86,7 +112,10 @@ void Replica::backward_block(std::size_t block, const Batch& batch, const MicroB
   Pass pass = this->pass(block, batch, micro_batch, use, true);
   pass.parameters = views.parameters_backward;
   pass.in = in_of(block, use, true);
-  pass.tensors = slots_[static_cast<std::size_t>(use.slots)].blocks[block].backward;
+  const KeptViews& kept = slots_[static_cast<std::size_t>(use.slots)].blocks[block];
+  pass.tensors = use.slice == plan::BufferCounts::kAllSlices
+                     ? kept.backward
+                     : kept.backward_slices[static_cast<std::size_t>(use.slice)];
   ops_.use_scratch(views.scratch_backward);
   if (views.setup.recompute == Recompute::kSelective) model_.block(block).restore(pass);
   if (views.setup.recompute == Recompute::kFull) model_.block(block).forward(pass);
@@ -104,9 +133,10 @@ void Replica::backward_block(std::size_t block, const Batch& batch, const MicroB
   later == nullptr ? listener_->after_backward(block) : listener_->after_backward_input(block);
 }
 
-void Replica::forward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
+void Replica::forward(std::size_t chunk, const plan::BufferCounts& use, const Batch& whole,
                       const MicroBatch& micro_batch) {
-  check(batch);
+  check(whole);
+  const Batch batch = part_of(whole, use);
   if (calibrates_) before_change_of_all();
   current_ = use;
   const Chunk& blocks = model_.chunks().at(chunk);
@@ -137,12 +167,14 @@ void Replica::finish_copies(std::size_t chunk) const {
 }
 
 Tensor Replica::losses_of(const Chunk& chunk, const plan::BufferCounts& use) const {
-  return chunk.makes_losses ? slots_[static_cast<std::size_t>(use.slots)].losses : Tensor();
+  if (!chunk.makes_losses) return {};
+  return rows_of(slots_[static_cast<std::size_t>(use.slots)].losses, use);
 }
 
-Tensor Replica::backward(std::size_t chunk, const plan::BufferCounts& use, const Batch& batch,
+Tensor Replica::backward(std::size_t chunk, const plan::BufferCounts& use, const Batch& whole,
                          const MicroBatch& micro_batch) {
   current_ = use;
+  const Batch batch = part_of(whole, use);
   const Chunk& blocks = model_.chunks().at(chunk);
   // Not before: its bytes were others' in forward.
   zero_memory_gradient(blocks, use);
@@ -228,6 +260,10 @@ Tensor Replica::evaluate(const Batch& given, const Tensor& logits) {
   }
   const bool has_losses = ops::is_given(batch.targets) || ops::is_given(batch.outputs);
   return has_losses && makes_losses ? losses() : Tensor();
+}
+
+void Replica::upload_ahead(const Batch& batch) {
+  if (ops_.device() != Device{}) device_batch_.upload_ahead(batch);
 }
 
 Batch Replica::upload(const Batch& batch) {

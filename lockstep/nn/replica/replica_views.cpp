@@ -58,6 +58,9 @@ void Replica::make_views() {
     views.scratch_backward = view(requests.scratch_backward, DType::kU8, {bytes});
     views.output_gradient = view(requests.output_gradient, setup.dtype, block.output(setup));
     views.setup = setup.of(i);
+    for (std::size_t slice = 0; slice < setup.slices.size(); ++slice) {
+      views.slices.push_back(views.setup.of_slice(slice));
+    }
     views.seed = seed_for(0, block.draws_as());
   }
   make_slots();
@@ -86,6 +89,7 @@ void Replica::make_slots() {
       kept.output = view(blocks[i].output, setup.dtype, output);
       kept.output_backward = view(blocks[i].output_backward, setup.dtype, output);
     }
+    make_slices(slot);
   }
 }
 
@@ -165,7 +169,8 @@ Tensor Replica::memory_gradient_after(std::size_t block, const plan::BufferCount
 
 Flow Replica::input(std::size_t chunk, const plan::BufferCounts& use) const {
   if (model_.chunks().at(chunk).before == nullptr) return {};
-  return messages_[chunk].inputs.at(static_cast<std::size_t>(use.inputs));
+  const Flow& flow = messages_[chunk].inputs.at(static_cast<std::size_t>(use.inputs));
+  return {.x = rows_of(flow.x, use), .memory = flow.memory};
 }
 
 Flow Replica::output(std::size_t chunk, const plan::BufferCounts& use) const {
@@ -184,7 +189,7 @@ Flow Replica::in_of(std::size_t block, const plan::BufferCounts& use, bool backw
   const std::size_t c = chunk_index(block);
   if (block == model_.chunks()[c].first) return input(c, use);
   const KeptViews& before = slots_[static_cast<std::size_t>(use.slots)].blocks[block - 1];
-  return {.x = backward ? before.output_backward : before.output,
+  return {.x = rows_of(backward ? before.output_backward : before.output, use),
           .memory = memory_after(block - 1, use)};
 }
 
@@ -192,18 +197,18 @@ Flow Replica::out_of(std::size_t block, const plan::BufferCounts& use) const {
   const std::size_t c = chunk_index(block);
   const Chunk& chunk = model_.chunks()[c];
   const bool leaves = block + 1 == chunk.end && !chunk.makes_losses;
-  return {.x = leaves ? messages_[c].outputs[static_cast<std::size_t>(use.outputs)].x
-                      : slots_[static_cast<std::size_t>(use.slots)].blocks[block].output,
-          .memory = memory_after(block, use)};
+  const Tensor& x = leaves ? messages_[c].outputs[static_cast<std::size_t>(use.outputs)].x
+                           : slots_[static_cast<std::size_t>(use.slots)].blocks[block].output;
+  return {.x = rows_of(x, use), .memory = memory_after(block, use)};
 }
 
 Flow Replica::dout_of(std::size_t block, const plan::BufferCounts& use) const {
   const std::size_t c = chunk_index(block);
   const Chunk& chunk = model_.chunks()[c];
   const bool comes = block + 1 == chunk.end && !chunk.makes_losses;
-  return {.x = comes ? messages_[c].gradients[static_cast<std::size_t>(use.gradients)].x
-                     : views_[block].output_gradient,
-          .memory = memory_gradient_after(block, use)};
+  const Tensor& x = comes ? messages_[c].gradients[static_cast<std::size_t>(use.gradients)].x
+                          : views_[block].output_gradient;
+  return {.x = rows_of(x, use), .memory = memory_gradient_after(block, use)};
 }
 
 Flow Replica::din_of(std::size_t block, const plan::BufferCounts& use) const {
@@ -211,7 +216,8 @@ Flow Replica::din_of(std::size_t block, const plan::BufferCounts& use) const {
   const Chunk& chunk = model_.chunks()[c];
   if (block != chunk.first) return dout_of(block - 1, use);
   if (chunk.before == nullptr) return {};
-  return {.x = messages_[c].input_gradients[static_cast<std::size_t>(use.input_gradients)].x,
+  const Tensor& x = messages_[c].input_gradients[static_cast<std::size_t>(use.input_gradients)].x;
+  return {.x = rows_of(x, use),
           .memory = chunk.maker == nullptr ? Tensor() : memory_gradient_after(block, use)};
 }
 

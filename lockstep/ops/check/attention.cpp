@@ -87,6 +87,15 @@ void check_inputs(const FieldCheck& fields, const Op& op) {
                 {statistic_type(type)}, "as the shape says");
 }
 
+// How fast rotary positions turn.
+void check_turns(const FieldCheck& fields, float theta, const RotaryScaling& scaling) {
+  fields.number(theta > 0, "theta", theta, "more than 0");
+  fields.number(scaling.factor > 0, "scaling.factor", scaling.factor, "more than 0");
+  if (scaling.original_positions <= 0) return;
+  fields.number(scaling.high_turns > scaling.low_turns, "scaling.high_turns", scaling.high_turns,
+                "more than scaling.low_turns");
+}
+
 }  // namespace
 
 void check(const Attention& op, const Accepts& accepts) {
@@ -133,6 +142,37 @@ void check(const AttentionBackward& op, const Accepts& accepts) {
   check_disjoint(fields, gradients[1], gradients[2]);
 }
 
+void check(const MergeAttention& op, const Accepts& accepts) {
+  const FieldCheck fields("merge_attention", accepts);
+  const DType type = fields.compute_type({"more", op.more});
+  fields.expect({"more", op.more}, {kAny, kAny}, {type});
+  const std::int64_t queries = op.more.shape()[0];
+  const std::int64_t columns = op.more.shape()[1];
+  fields.number(op.heads >= 1 && columns % op.heads == 0, "heads", static_cast<double>(op.heads),
+                "a divisor of the columns of more");
+  const DType statistics = statistic_type(type);
+  fields.expect({"out", op.out}, {queries, columns}, {statistics}, "as more is");
+  fields.expect({"log_sum", op.log_sum}, {op.heads, queries}, {statistics}, "for every query");
+  fields.expect({"more_log_sum", op.more_log_sum}, {op.heads, queries}, {statistics},
+                "for every query");
+  const Field more{"more", op.more}, more_log_sum{"more_log_sum", op.more_log_sum},
+      log_sum{"log_sum", op.log_sum};
+  fields.apart({"out", op.out}, {more, more_log_sum, log_sum});
+  fields.apart(log_sum, {more, more_log_sum});
+}
+
+void check(const CopyColumns& op, const Accepts& accepts) {
+  const FieldCheck fields("copy_columns", accepts);
+  const DType from = fields.compute_type({"from", op.from.rows});
+  const DType to = fields.compute_type({"to", op.to.rows});
+  fields.expect({"from", op.from.rows}, {kAny, kAny}, {from});
+  fields.expect({"to", op.to.rows}, {op.from.rows.shape()[0], kAny}, {to}, "as from is");
+  fields.number(op.columns >= 0, "columns", static_cast<double>(op.columns), "0 or more");
+  check_columns(fields, "from", op.from, op.columns);
+  check_columns(fields, "to", op.to, op.columns);
+  fields.apart({"to", op.to.rows}, {{"from", op.from.rows}});
+}
+
 void check(const Rotary& op, const Accepts& accepts) {
   const FieldCheck fields("rotary", accepts);
   const DType type = fields.compute_type({"x", op.x.rows});
@@ -143,7 +183,7 @@ void check(const Rotary& op, const Accepts& accepts) {
   fields.number(op.sequence >= 1, "sequence", static_cast<double>(op.sequence), "1 or more");
   fields.number(op.first_position >= 0, "first_position", static_cast<double>(op.first_position),
                 "0 or more");
-  fields.number(op.theta > 0, "theta", op.theta, "more than 0");
+  check_turns(fields, op.theta, op.scaling);
   check_columns(fields, "x", op.x, count(op.heads, op.head_size));
 }
 
@@ -160,7 +200,7 @@ void check(const DecodeAttention& op, const Accepts& accepts) {
   if (op.rotary) {
     fields.number(op.head_size % 2 == 0, "head_size", static_cast<double>(op.head_size),
                   "an even number for rotary positions");
-    fields.number(op.theta > 0, "theta", op.theta, "more than 0");
+    check_turns(fields, op.theta, op.scaling);
   }
   const DType type = fields.compute_type({"packed", op.packed});
   const std::int64_t query_columns = count(op.heads, op.head_size);

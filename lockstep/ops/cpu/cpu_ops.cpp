@@ -53,6 +53,13 @@ class CpuOps final : public Ops {
     ops::check(call);
     cpu::run(cpu_, call, scratch_memory(scratch(call.shape)));
   }
+  void run(const ops::MergeAttention& call) override { cpu::run(cpu_, call); }
+  void run(const ops::CopyColumns& call) override { cpu::run(cpu_, call); }
+  void run(const ops::Route& call) override { cpu::run(cpu_, call); }
+  void run(const ops::RouteBackward& call) override { cpu::run(cpu_, call); }
+  void run(const ops::GatherTokens& call) override { cpu::run(cpu_, call); }
+  void run(const ops::CombineTokens& call) override { cpu::run(cpu_, call); }
+  void run(const ops::WeightRows& call) override { cpu::run(cpu_, call); }
   void run(const ops::Rotary& call) override { cpu::run(cpu_, call); }
   void run(const ops::LogitStatistics& call) override { cpu::run(cpu_, call); }
   void run(const ops::CrossEntropy& call) override { cpu::run(cpu_, call); }

@@ -278,7 +278,7 @@ void CudaOps::synchronize() {
   refuse_while_capturing("synchronize");
   use_device(context_.device);
   faults_.fetch();
-  cuda::check(cudaStreamSynchronize(stream()), "an operation on the GPU");
+  check_operations(cudaStreamSynchronize(stream()));
   faults_.check();
 }
 
@@ -338,6 +338,7 @@ std::unique_ptr<CapturedStep> CudaOps::end_capture() {
 void CudaOps::launch(cudaGraphExec_t graph, bool may_fault) {
   refuse_while_capturing("launch a captured step");
   if (may_fault) faults_.expect_again();
+  note_operation("the captured operations of a micro-batch");
   queue([&] { cuda::check(cudaGraphLaunch(graph, stream()), "launching a captured step"); });
 }
 

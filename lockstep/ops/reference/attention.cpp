@@ -127,12 +127,15 @@ void backward(const AttentionBackward& op, std::int64_t sequence, std::int64_t h
   const Looks<AttentionBackward, T> looks(op, sequence, head);
   const std::int64_t size = op.shape.head_size;
   const Head<T> dout({op.dout, 0}, sequence, op.shape.queries, head, size);
+  const Head<T> out({op.out, 0}, sequence, op.shape.queries, head, size);
   const Head<T> dq(op.dq, sequence, op.shape.queries, head, size);
   const Elements<S> log_sums(op.log_sum);
   const auto keys = static_cast<std::size_t>(op.shape.keys);
   std::vector<double> p(keys), dp(keys);
   for (std::int64_t query = 0; query < op.shape.queries; ++query) {
-    double expected_dp = 0;  // sum of p dp
+    // The sum of p dp over all keys that out is of, which may be more than these.
+    double expected_dp = 0;
+    for (std::int64_t i = 0; i < size; ++i) expected_dp += dout(query, i) * out(query, i);
     for (std::size_t j = 0; j < keys; ++j) {
       const auto key = static_cast<std::int64_t>(j);
       p[j] = probability(looks.score(query, key), log_sums[looks.place(query)]);
@@ -145,7 +148,6 @@ void backward(const AttentionBackward& op, std::int64_t sequence, std::int64_t h
             p[j] * kept * dout(query, i);
       }
       dp[j] = sum * kept;
-      expected_dp += p[j] * dp[j];
     }
     std::vector<double> dquery(static_cast<std::size_t>(size));
     for (std::size_t j = 0; j < keys; ++j) {
@@ -200,6 +202,33 @@ void run(const AttentionBackward& op) {
           }
           store(sums.dk, Head<T>(op.dk, sequence, shape.keys, kv_head, shape.head_size), shape);
           store(sums.dv, Head<T>(op.dv, sequence, shape.keys, kv_head, shape.head_size), shape);
+        }
+      }
+    });
+  });
+}
+
+void run(const MergeAttention& op) {
+  with_float_type(op.more.dtype(), [&]<class T>(T) {
+    with_float_type(op.out.dtype(), [&]<class Statistic>(Statistic) {
+      const Elements<T> more(op.more);
+      const Elements<Statistic> out(op.out), log_sum(op.log_sum), more_log_sum(op.more_log_sum);
+      const std::int64_t head_size = op.more.shape()[1] / op.heads;
+      for (std::int64_t head = 0; head < op.heads; ++head) {
+        for (std::int64_t query = 0; query < op.more.shape()[0]; ++query) {
+          const double before = log_sum(head, query);
+          const double added = more_log_sum(head, query);
+          const double most = std::max(before, added);
+          if (std::isinf(most) && most < 0) continue;
+          const double total = most + std::log(std::exp(before - most) + std::exp(added - most));
+          const double keeps = std::exp(before - total);
+          const double takes = std::exp(added - total);
+          for (std::int64_t i = head * head_size; i < (head + 1) * head_size; ++i) {
+            out.set(
+                query, i,
+                (keeps > 0 ? keeps * out(query, i) : 0) + (takes > 0 ? takes * more(query, i) : 0));
+          }
+          log_sum.set(head, query, total);
         }
       }
     });

@@ -90,4 +90,20 @@ void run(const Scale& op) {
   });
 }
 
+void run(const CopyColumns& op) {
+  with_float_type(op.from.rows.dtype(), [&]<class From>(From) {
+    with_float_type(op.to.rows.dtype(), [&]<class To>(To) {
+      const Elements<From> from(op.from.rows);
+      const Elements<To> to(op.to.rows);
+      for (std::int64_t row = 0; row < op.from.rows.shape()[0]; ++row) {
+        for (std::int64_t i = 0; i < op.columns; ++i) {
+          const double x = from(row, op.from.first + i);
+          const std::int64_t column = op.to.first + i;
+          op.accumulate ? to.add(row, column, x) : to.set(row, column, x);
+        }
+      }
+    });
+  });
+}
+
 }  // namespace lockstep::ops::reference

@@ -4,6 +4,7 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/float8.h"
+#include "lockstep/ops/routing.h"
 
 namespace lockstep::ops::reference {
 
@@ -25,6 +26,13 @@ void run(const Embedding& op);
 void run(const EmbeddingBackward& op);
 void run(const Attention& op);
 void run(const AttentionBackward& op);
+void run(const MergeAttention& op);
+void run(const CopyColumns& op);
+void run(const Route& op);
+void run(const RouteBackward& op);
+void run(const GatherTokens& op);
+void run(const CombineTokens& op);
+void run(const WeightRows& op);
 void run(const Rotary& op);
 void run(const LogitStatistics& op);
 void run(const CrossEntropy& op);

@@ -27,6 +27,13 @@ class ReferenceOps final : public Ops {
   void run(const ops::EmbeddingBackward& op) override { checked(op); }
   void run(const ops::Attention& op) override { checked(op); }
   void run(const ops::AttentionBackward& op) override { checked(op); }
+  void run(const ops::MergeAttention& op) override { checked(op); }
+  void run(const ops::CopyColumns& op) override { checked(op); }
+  void run(const ops::Route& op) override { checked(op); }
+  void run(const ops::RouteBackward& op) override { checked(op); }
+  void run(const ops::GatherTokens& op) override { checked(op); }
+  void run(const ops::CombineTokens& op) override { checked(op); }
+  void run(const ops::WeightRows& op) override { checked(op); }
   void run(const ops::Rotary& op) override { checked(op); }
   void run(const ops::LogitStatistics& op) override { checked(op); }
   void run(const ops::CrossEntropy& op) override { checked(op); }

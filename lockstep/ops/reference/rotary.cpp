@@ -14,7 +14,8 @@ void run(const Rotary& op) {
       for (std::int64_t head = 0; head < op.heads; ++head) {
         for (std::int64_t i = 0; i < half; ++i) {
           const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(op.head_size);
-          const double angle = position * std::pow(static_cast<double>(op.theta), exponent);
+          const double frequency = std::pow(static_cast<double>(op.theta), exponent);
+          const double angle = position * scaled_frequency(frequency, op.scaling);
           const double c = std::cos(angle);
           const double s = op.backward ? -std::sin(angle) : std::sin(angle);
           const std::int64_t first = op.x.first + head * op.head_size + i;

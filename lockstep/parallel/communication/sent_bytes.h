@@ -27,6 +27,23 @@ struct SentBytes {
   }
 };
 
+// The calls of all workers, and those of the workers that hold the same experts
+// (nn/expert_group.h): of one group of these, while `experts` groups make them at once.
+struct PlannedGroups {
+  PlannedCalls& of_all;
+  PlannedCalls& of_expert_data;
+  int workers = 1;
+  int experts = 1;
+
+  // Of a call about parameters of a block, with or without experts.
+  SentBytes sent(const Call& call, bool has_experts) const {
+    if (!has_experts) return SentBytes::of(of_all.sent(call), workers);
+    SentBytes sent = SentBytes::of(of_expert_data.sent(call), workers / experts);
+    sent.links = static_cast<std::uint64_t>(experts) * sent.links;
+    return sent;
+  }
+};
+
 // The bytes that `source`, a Communicator or an object with several, sends while `body` runs.
 template <class Source, class Body>
 std::uint64_t sent_during(const Source& source, Body&& body) {

@@ -13,7 +13,7 @@ void cut(const Segment& segment, std::size_t parts, std::vector<Bucket>& buckets
   for (std::size_t i = 1; i <= parts; ++i) {
     const std::size_t end =
         std::min(segment.range.first + units * i / parts * kAlignment, segment.range.end());
-    if (end > at) buckets.push_back({{at, end - at}, segment.ready_after});
+    if (end > at) buckets.push_back({{at, end - at}, segment.ready_after, segment.experts});
     at = end;
   }
 }
@@ -22,7 +22,8 @@ void cut(const Segment& segment, std::size_t parts, std::vector<Bucket>& buckets
 Bucket cut_off(Segment& segment, std::size_t elements) {
   const std::size_t aligned = std::max<std::size_t>(elements / kAlignment, 1) * kAlignment;
   const Bucket first{{segment.range.first, std::min(aligned, segment.range.elements)},
-                     segment.ready_after};
+                     segment.ready_after,
+                     segment.experts};
   segment.range = {first.range.end(), segment.range.elements - first.range.elements};
   return first;
 }
@@ -32,7 +33,8 @@ Bucket cut_off(Segment& segment, std::size_t elements) {
 std::vector<Segment> segments_of(const nn::FlatParameters& flat) {
   std::vector<Segment> segments;
   for (std::size_t block = flat.blocks(); block-- > 0;) {
-    if (flat.range(block).elements > 0) segments.push_back({flat.range(block), block});
+    if (flat.range(block).elements == 0) continue;
+    segments.push_back({flat.range(block), block, flat.has_experts(block)});
   }
   return segments;
 }
@@ -56,6 +58,7 @@ std::vector<Bucket> plan_buckets(std::span<const Segment> segments, std::size_t 
     const bool is_first = buckets.empty() || (open && buckets.size() == 1);
     const std::size_t limit = is_first ? sizes.first : others;
     if (open && buckets.back().range.end() == segment.range.first &&
+        buckets.back().experts == segment.experts &&
         buckets.back().range.elements * element_bytes + bytes <= limit) {
       buckets.back().range.elements += segment.range.elements;
       buckets.back().ready_after = segment.ready_after;

@@ -20,6 +20,7 @@ namespace lockstep::parallel {
 struct Segment {
   nn::FlatRange range;
   std::size_t ready_after = 0;  // block
+  bool experts = false;         // which only some workers hold (nn/expert_group.h)
 };
 using Bucket = Segment;
 
@@ -43,9 +44,10 @@ struct BucketSizes {
   std::size_t last() const { return std::max<std::size_t>(others / 4, 1); }
 };
 
-// Joins neighbouring segments as long as they fit into a bucket. A segment larger than a bucket is
-// cut into equal parts, after a first bucket of the first size, so that nothing waits for a later
-// block. Buckets are in the order of `segments` and contain each element once.
+// Joins neighbouring segments that the same workers hold as long as they fit into a bucket. A
+// segment larger than a bucket is cut into equal parts, after a first bucket of the first size, so
+// that nothing waits for a later block. Buckets are in the order of `segments` and contain each
+// element once.
 std::vector<Bucket> plan_buckets(std::span<const Segment> segments, std::size_t element_bytes,
                                  const BucketSizes& sizes);
 

@@ -11,11 +11,11 @@
 #include "lockstep/base/system/clock.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/nn/replica/state_stream.h"
-#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/communication/gathered.h"
 #include "lockstep/parallel/compression/own_momentum.h"
 #include "lockstep/parallel/offload/local_update.h"
 #include "lockstep/parallel/strategy/agreement.h"
+#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/tensor/host_view.h"
 
 namespace lockstep::parallel {
@@ -68,7 +68,8 @@ Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_
       options_(options),
       most_micro_batches_(most_micro_batches),
       algorithm_(all_reduce_algorithm(options, world.size())),
-      group_(communication_group(world, options)) {}
+      group_(communication_group(world, options)),
+      expert_data_(expert_data_group(world, options)) {}
 
 std::span<std::byte> Ddp::symmetric_memory(std::size_t bytes) {
   memory_ = group_->allocate(bytes);
@@ -101,16 +102,16 @@ std::vector<Request> Ddp::memory(const ParallelOptions& options, const WorkerPos
 }
 
 Traffic Ddp::traffic(const ParallelOptions& options, const WorkerPosition& position,
-                     const nn::MemoryPlan& plan, PlannedCalls& calls) {
+                     const nn::MemoryPlan& plan, const PlannedGroups& calls) {
   Traffic traffic;
   const std::string algorithm = all_reduce_algorithm(options, position.workers);
   const DType dtype = plan.setup.gradient;
   for (const Bucket& bucket : buckets(options, position, plan)) {
     const Call call = reduce_call(Data(nullptr, bucket.range.elements, dtype), algorithm);
-    traffic.gradients += SentBytes::of(calls.sent(call), position.workers);
+    traffic.gradients += calls.sent(call, bucket.experts);
   }
   if (const auto rows = table_rows_for(options, position, plan)) {
-    traffic.rows = SentBytes::of(rows->links(calls), position.workers);
+    traffic.rows = SentBytes::of(rows->links(calls.of_all), position.workers);
   }
   return traffic;
 }
@@ -128,8 +129,8 @@ void Ddp::start(nn::Replica& replica) {
   if (compresses(options_)) prepare_compression();
   if (DeviceUpdate::serves(replica.plan())) device_update_.emplace(replica, true);
   broadcast_states();
-  compare_parameters();
-  bytes_across_before_ = group_->bytes_across().value_or(0);
+  compare_workers(true);
+  bytes_across_before_ = bytes_across();
 }
 
 void Ddp::prepare_compression() {
@@ -152,41 +153,37 @@ void Ddp::broadcast_states() {
   nn::StateStream stream(*replica_, nn::StateAccess::kUpdate);
   while (stream.next()) {
     const nn::States states = stream.states();
+    const bool experts = replica_->flat().has_experts(stream.block());
+    const int source = replica_->plan().sharding.place_of(experts, source_);
     for (const Tensor& state :
          {states.master, states.first_moment, states.second_moment, states.velocity}) {
       if (!ops::is_given(state)) continue;
       const Data data(state.data(), state.elements(), state.dtype());
-      (state.device() == Device{} ? world_ : *group_).broadcast(data, 0);
+      Communicator& common = state.device() == Device{} ? world_ : *group_;
+      (experts ? *expert_data_ : common).broadcast(data, source);
     }
   }
   replica_->round_parameters();
 }
 
-// Names those that differ from the first.
-void Ddp::compare_parameters() {
+std::string Ddp::compare_workers(bool /*whole*/) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "compare parameters"});
-  ContentHash hash;
+  ContentHash common, experts;
   nn::StateStream stream(*replica_, nn::StateAccess::kRead, &nn::States::master);
   while (stream.next()) {
     const HostView master(stream.states().master);
+    ContentHash& hash = replica_->flat().has_experts(stream.block()) ? experts : common;
     hash.add(std::span<const std::byte>(master.tensor().data(), master.tensor().bytes()));
   }
-  const std::vector<std::string> all =
-      waits_.during([&] { return gathered_texts(world_, hash.hex()); });
-  std::vector<std::size_t> others;
-  for (std::size_t i = 1; i < all.size(); ++i) {
-    if (all[i] != all[0]) others.push_back(i);
-  }
-  if (others.empty()) return;
-  fail(ErrorCode::kMismatch,
-       "the parameters of rank{} {} differ from those of rank 0 after {} updates: its memory or a "
-       "kernel is faulty. Stop this run and continue from the last checkpoint",
-       others.size() > 1 ? "s" : "", fmt::join(others, ", "), updates_);
+  return waits_.during([&] {
+    return agree_on_hashes(world_, common.hex(), experts.hex(), replica_->plan().sharding);
+  });
 }
 
 std::optional<Share> Ddp::next(const StepPlan& plan, std::int64_t steps, std::int64_t last_step) {
   if (steps >= last_step) return std::nullopt;
   step_ = steps + 1;
+  has_gradients_ = false;
   return share_of(plan, step_, worker(), workers());
 }
 
@@ -303,7 +300,9 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
     const auto seed = random_word(static_cast<std::uint64_t>(step_), 0, bucket);
     return scope.sent(compressed_[bucket].run(data, seed));
   }
-  return scope.sent(sent_during(*group_, [&] { group_->run(reduce_call(data, algorithm_)); }));
+  Communicator& group = group_of(buckets_[bucket].experts);
+  if (group.size() == 1) return scope.sent(0);
+  return scope.sent(sent_during(group, [&] { group.run(reduce_call(data, algorithm_)); }));
 }
 
 std::uint64_t Ddp::exchange_rows() {
@@ -348,21 +347,41 @@ UpdateResult Ddp::traced_update(const UpdateRequest& request) {
                        .loss_scale = request.loss_scale});
 }
 
-UpdateResult Ddp::update(const UpdateRequest& request) {
+void Ddp::finish_gradients() {
+  if (std::exchange(has_gradients_, true)) return;
   reduce_ready({0});
   // The others exchange rows after their backward, and this worker has none without a share.
   if (table_rows_ && micro_batches_ == 0) thread_.push([this] { return exchange_rows(); });
   wait_for_buckets();
   mover_.wait();
+}
+
+// Not on a GPU, where the host does not wait for a step's losses before its update; nor with error
+// feedback, whose residuals have changed by then.
+std::optional<double> Ddp::commit_step(std::span<const double> losses) {
+  if (device_update_ || options_.device != Device{} || compresses(options_)) return std::nullopt;
+  finish_gradients();
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to update"});
+  return waits_.during([&] { return sum_of_losses(world_, losses, most_micro_batches_); });
+}
+
+UpdateResult Ddp::update(const UpdateRequest& request) {
+  finish_gradients();
+  has_gradients_ = false;
   const UpdateResult result = traced_update(request);
-  ++updates_;
-  if (options_.check_every > 0 && updates_ % options_.check_every == 0) compare_parameters();
   return result;
+}
+
+std::uint64_t Ddp::bytes_across() const {
+  const std::uint64_t of_experts =
+      expert_data_ == nullptr ? 0 : expert_data_->bytes_across().value_or(0);
+  return group_->bytes_across().value_or(0) + of_experts;
 }
 
 StepSummary Ddp::end_step(const StepEnd& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
-  const std::uint64_t all = group_->bytes_across().value_or(0);
+  const std::uint64_t all = bytes_across();
   const std::uint64_t across = all - std::exchange(bytes_across_before_, all);
   return agree_to_end(world_, mine, {thread_.take_cost(), across}, waits_, most_micro_batches_);
 }

@@ -54,9 +54,10 @@ class Ddp : public Strategy {
 
   // What is sent in a step, without compression.
   static Traffic traffic(const ParallelOptions& options, const WorkerPosition& position,
-                         const nn::MemoryPlan& plan, PlannedCalls& calls);
+                         const nn::MemoryPlan& plan, const PlannedGroups& calls);
 
   void start(nn::Replica& replica) override;
+  void set_source(int worker) override { source_ = worker; }
   std::optional<Share> next(const StepPlan& plan, std::int64_t steps,
                             std::int64_t last_step) override;
   StepStart begin_step(const StepStart& mine) override;
@@ -69,8 +70,10 @@ class Ddp : public Strategy {
   void finished_up_to(std::size_t block, std::size_t end) override;
   void accumulated(std::size_t block, const nn::FlatRange& range) override;
   void after_backward(std::size_t block) override;
+  std::optional<double> commit_step(std::span<const double> losses) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
+  std::string compare_workers(bool whole) override;
   std::vector<Residual> residuals() override;
   TierMover* mover() override { return &mover_; }
   bool needs_block_events() const override { return is_last_ || !device_update_; }
@@ -78,13 +81,15 @@ class Ddp : public Strategy {
 
  private:
   void broadcast_states();
-  void compare_parameters();
   void reduce_ready(const Progress& progress);
   void push(std::size_t bucket);
   void finish_tree(std::size_t bucket);
   void complete(std::size_t bucket);
+  Communicator& group_of(bool experts) const { return experts ? *expert_data_ : *group_; }
+  std::uint64_t bytes_across() const;
   std::uint64_t reduce(std::size_t bucket);
   std::uint64_t exchange_rows();
+  void finish_gradients();
   void wait_for_buckets();
   UpdateResult traced_update(const UpdateRequest& request);
   TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;
@@ -95,8 +100,10 @@ class Ddp : public Strategy {
   Communicator& world_;
   ParallelOptions options_;
   std::int64_t most_micro_batches_;
+  int source_ = 0;  // whose initial values all workers have
   std::string algorithm_;
-  std::unique_ptr<Communicator> group_;  // the same workers, for the communication thread
+  std::unique_ptr<Communicator> group_;        // the same workers, for the communication thread
+  std::unique_ptr<Communicator> expert_data_;  // nullptr: all workers hold the same
   SymmetricBuffer memory_;
   nn::Replica* replica_ = nullptr;
   TreeSum tree_;
@@ -114,9 +121,9 @@ class Ddp : public Strategy {
   std::int64_t micro_batches_ = 0;
   bool is_last_ = false;
   std::size_t next_bucket_ = 0;
+  bool has_gradients_ = false;  // of all workers
   StepWaits waits_;
   std::uint64_t bytes_across_before_ = 0;
-  std::int64_t updates_ = 0;  // since the start
 
   TierMover mover_;
   std::optional<DeviceUpdate> device_update_;  // where all states are on a GPU

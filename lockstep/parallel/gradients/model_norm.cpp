@@ -13,6 +13,7 @@ namespace {
 // Sums of one block, by its number in the whole model.
 struct BlockSums {
   std::size_t number = 0;
+  bool experts = false;
   std::vector<double> sums;
 };
 
@@ -24,9 +25,28 @@ std::vector<BlockSums> sums_of_blocks(const nn::Replica& replica, std::span<cons
     const auto own = sums.first(count);
     sums = sums.subspan(count);
     if (replica.model().is_copy(block)) continue;
-    blocks.push_back({replica.model().number(block), {own.begin(), own.end()}});
+    blocks.push_back({.number = replica.model().number(block),
+                      .experts = replica.flat().has_experts(block),
+                      .sums = {own.begin(), own.end()}});
   }
   return blocks;
+}
+
+// Those of all experts in place of those of this rank's.
+void add_up_experts(const nn::Replica& replica, std::vector<BlockSums>& blocks) {
+  if (replica.flat().expert_group().size == 1) return;
+  std::vector<double> numbers;
+  for (const BlockSums& block : blocks) {
+    if (block.experts) numbers.insert(numbers.end(), block.sums.begin(), block.sums.end());
+  }
+  replica.expert_axis()->sum(numbers);
+  auto next = numbers.begin();
+  for (BlockSums& block : blocks) {
+    if (!block.experts) continue;
+    const auto count = static_cast<std::ptrdiff_t>(block.sums.size());
+    std::copy_n(next, count, block.sums.begin());
+    next += count;
+  }
 }
 
 std::vector<double> joined(std::vector<BlockSums> blocks) {
@@ -51,7 +71,7 @@ std::vector<BlockSums> gathered_sums(nn::PipelineAxis& axis, const std::vector<B
     for (auto at = list.begin(); at != list.end();) {
       const auto number = static_cast<std::size_t>(*at++);
       const auto count = static_cast<std::ptrdiff_t>(*at++);
-      all.push_back({number, {at, at + count}});
+      all.push_back({.number = number, .sums = {at, at + count}});
       at += count;
     }
   }
@@ -76,6 +96,7 @@ double replicated_squares(nn::Replica& replica) {
 
 double norm_of_model(const nn::Replica& replica, std::span<const double> sums, double replicated) {
   std::vector<BlockSums> blocks = sums_of_blocks(replica, sums);
+  add_up_experts(replica, blocks);
   nn::PipelineAxis* const pipeline = replica.pipeline_axis();
   if (replica.tensor_group().size == 1) {
     if (pipeline != nullptr) blocks = gathered_sums(*pipeline, blocks);

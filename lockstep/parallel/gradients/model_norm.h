@@ -1,10 +1,11 @@
-// The global gradient norm of a model that tensor groups and pipeline stages divide.
+// The global gradient norm of a model that tensor groups, expert groups and pipeline stages divide.
 //
 // Every rank knows the sums of squares of the chunks of its own flat buffer
 // (parallel/gradients/gradient_chunks.h). What several ranks hold is counted once: a parameter that
 // a tensor group replicates (nn/tensor_shard.h) by the first rank of the group, a copy of another
 // stage's block (nn/model.h) by its owner. Sums of stages are added in the order that the flat
-// buffer of the whole model has, so pipelines do not change the bits of the norm.
+// buffer of the whole model has, so pipelines do not change the bits of the norm. The sums of a
+// block of experts are those of all ranks of the expert group (nn/expert_group.h).
 #pragma once
 
 #include <span>

@@ -19,7 +19,8 @@ bool EarlyUpdate::can_be(const nn::MemoryPlan& plan, const optim::OptimizerOptio
   // The operations of a GPU are those of compute, which cannot sum gradients there beside it.
   const bool can_sum = plan.device == Device{} || plan.tiers.gradients == Tier::kHost;
   return can_sum && plan.tiers.update() == Tier::kHost && plan.tiers.overlaps &&
-         optimizer.max_grad_norm == 0 && plan.setup.dtype != DType::kF16;
+         !plan.tiers.delayed_update && optimizer.max_grad_norm == 0 &&
+         plan.setup.dtype != DType::kF16;
 }
 
 void EarlyUpdate::start(nn::Replica& replica, TierMover& mover, Trace& trace) {

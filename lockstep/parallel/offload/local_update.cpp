@@ -169,7 +169,7 @@ std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& move
       chunks_of({0, replica.my_range(block).elements}), workspace);
 }
 
-UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {
+UpdateResult norm_of_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {
   UpdateResult result;
   add_up_shared_blocks(replica);
   const std::vector<double> sums = sums_of_all(replica, mover);
@@ -177,8 +177,12 @@ UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRe
   const double replicated = divided ? replicated_squares(replica) : 0;
   result.gradient_norm = norm_of_model(replica, sums, replicated) / request.loss_scale;
   result.skipped = !std::isfinite(result.gradient_norm);
-  if (result.skipped) return result;
+  return result;
+}
 
+UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {
+  const UpdateResult result = norm_of_update(replica, mover, request);
+  if (result.skipped) return result;
   Ops& update_ops =
       replica.plan().tiers.update() == Tier::kHost ? replica.host_ops() : replica.ops();
   for (std::size_t block = 0; block < replica.flat().blocks(); ++block) {
@@ -186,6 +190,20 @@ UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRe
   }
   update_ops.synchronize();
   return result;
+}
+
+void update_delayed(nn::Replica& replica, Ops& ops, std::size_t block, const UpdateRequest& request,
+                    double gradient_norm) {
+  replica.before_change(block);
+  const nn::FlatRange range = replica.my_range(block);
+  const auto first = static_cast<std::int64_t>(range.first);
+  const auto count = static_cast<std::int64_t>(range.elements);
+  nn::States states = replica.mine(block);
+  states.gradients = replica.delayed_gradients().slice(first, count);
+  states.parameters = replica.next_parameters().slice(first, count);
+  for (const Piece& piece : pieces_of(replica, block, range.elements)) {
+    update_piece(ops, request, gradient_norm, true, states.slice(piece.range), piece.decays);
+  }
 }
 
 void update_mine(nn::Replica& replica, Ops& ops, TierMover& mover, std::size_t block,

@@ -20,6 +20,14 @@ namespace lockstep::parallel {
 // nothing if a gradient is infinite or NaN. Complete on return.
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request);
 
+// The first half: the global norm, and whether it skips.
+UpdateResult norm_of_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request);
+
+// The second half for one block of a delayed update (nn/parameters/tiers.h): reads the delayed
+// gradients and writes the next parameters. Complete after Ops::synchronize().
+void update_delayed(nn::Replica& replica, Ops& ops, std::size_t block, const UpdateRequest& request,
+                    double gradient_norm);
+
 // The sum of squares of each chunk (parallel/gradients/gradient_chunks.h) of this worker's
 // gradients of a block, in any tier. `workspace`: see there.
 std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& mover,

@@ -49,12 +49,35 @@ void check_in_place(const nn::Tiers& tiers, const ParallelOptions& options,
   }
 }
 
+void check_delayed(const nn::Tiers& tiers, const WorkerPosition& position) {
+  if (tiers.optimizer != Tier::kHost || tiers.gradients != Tier::kHost) {
+    fail(ErrorCode::kInvalidArgument,
+         "offload.delayed_update computes the update on the host during the next step; set "
+         "offload.optimizer = \"host\" and offload.gradients = \"host\" (they are \"{}\" and "
+         "\"{}\"), "
+         "or leave it out",
+         name(tiers.optimizer), name(tiers.gradients));
+  }
+  if (tiers.in_place || tiers.parameters == Tier::kFile) {
+    fail(ErrorCode::kUnsupported,
+         "offload.delayed_update makes new parameters while the old ones are computed with, but {} "
+         "has one buffer for both; leave one of them out",
+         tiers.in_place ? "offload.in_place" : "offload.parameters = \"file\"");
+  }
+  if (position.workers > 1) {
+    fail(ErrorCode::kUnsupported,
+         "offload.delayed_update works with one worker; this run has {}. Leave it out",
+         position.workers);
+  }
+}
+
 }  // namespace
 
 void check(const OffloadOptions& offload, const ParallelOptions& options,
            const WorkerPosition& position) {
   const nn::Tiers& tiers = offload.tiers;
   if (tiers.in_place) check_in_place(tiers, options, position);
+  if (tiers.delayed_update) check_delayed(tiers, position);
   if (!tiers.any()) return;
   if (options.strategy == StrategyKind::kParameterServer) {
     fail(ErrorCode::kUnsupported,
@@ -110,6 +133,10 @@ void bind(Config& config, OffloadOptions& options) {
   config.bind("offload.in_place", options.tiers.in_place,
               "Read parameters directly from host memory instead of copying them to the device: "
               "saves device memory, but every use reads host memory.");
+  config.bind("offload.delayed_update", options.tiers.delayed_update,
+              "Compute the update of a step on the host during the next step, which uses the "
+              "parameters before it (one step stale). Needs a 16-bit train.precision, one worker, "
+              "and optimizer and gradients on the host.");
   config.bind("offload.activations", options.tiers.activations, kTierNames,
               "Where the activations that backward needs are stored: device, host or file.");
   config.bind("offload.folder", options.folder,

@@ -125,7 +125,7 @@ void ServerStrategy::start(nn::Replica& replica) {
     link_->post(server, std::move(ready));
   }
   link_->await_all();
-  compare_parameters();
+  compare_hashes();
 }
 
 void ServerStrategy::send_states() {
@@ -153,12 +153,20 @@ void ServerStrategy::send_states() {
   }
 }
 
-void ServerStrategy::compare_parameters() {
+// Server 0 compares the hashes.
+std::string ServerStrategy::compare_workers(bool /*whole*/) {
+  if (!is_bsp()) return "";
+  link_->await_all();
+  return compare_hashes();
+}
+
+std::string ServerStrategy::compare_hashes() {
   const Tensor& parameters = replica_->states().parameters;
-  link_->ask(small_message(
-      {.kind = Kind::kCheck},
-      content_hash({reinterpret_cast<const char*>(parameters.data()), parameters.bytes()})));
+  const std::string hash =
+      content_hash({reinterpret_cast<const char*>(parameters.data()), parameters.bytes()});
+  link_->ask(small_message({.kind = Kind::kCheck}, hash));
   link_->answer(Kind::kChecked);
+  return hash;
 }
 
 }  // namespace lockstep::parallel

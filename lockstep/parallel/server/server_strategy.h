@@ -58,6 +58,7 @@ class ServerStrategy final : public Strategy {
   void after_backward(std::size_t block) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
+  std::string compare_workers(bool whole) override;
   void collect() override;
   std::vector<Residual> residuals() override;
   std::vector<RankTrace> gather_traces() override;
@@ -66,7 +67,7 @@ class ServerStrategy final : public Strategy {
  private:
   bool is_bsp() const { return job_.options.consistency == Consistency::kBsp; }
   void send_states();
-  void compare_parameters();
+  std::string compare_hashes();
   std::int64_t offset_of_clock();
   void scale_residual(double loss_scale);
   void await_exposed(std::optional<std::size_t> block);

@@ -9,7 +9,20 @@ std::unique_ptr<Communicator> communication_group(Communicator& world,
   std::unique_ptr<Communicator> group = world.split(0, world.rank());
   if (options.device == Device{}) return group;
   return make_device_communicator(std::move(group),
-                                  {.device = options.device, .timeout = options.comm.timeout});
+                                  {.device = options.device,
+                                   .timeout = options.comm.timeout,
+                                   .backend = options.comm.device_backend,
+                                   .tree_order = options.reduction == Reduction::kTree});
+}
+
+std::unique_ptr<Communicator> expert_data_group(Communicator& world,
+                                                const ParallelOptions& options) {
+  if (options.expert == 1) return nullptr;
+  const nn::Sharding workers{.workers = world.size(),
+                             .worker = world.rank(),
+                             .experts = options.expert,
+                             .context = options.context};
+  return world.split(workers.expert_rank(workers.worker), workers.place_of(true));
 }
 
 std::size_t communication_group_bytes(const nn::MemoryPlan& plan) {

@@ -13,7 +13,13 @@ namespace lockstep::parallel {
 std::unique_ptr<Communicator> communication_group(Communicator& world,
                                                   const ParallelOptions& options);
 
-// The memory that it takes on the device of a plan, besides its symmetric memory.
+// The expert data group: the workers that hold the same experts as this one (nn/expert_group.h), on
+// the host; nullptr without expert groups. Called by all workers.
+std::unique_ptr<Communicator> expert_data_group(Communicator& world,
+                                                const ParallelOptions& options);
+
+// The memory that communication_group() takes on the device of a plan, besides its symmetric
+// memory.
 std::size_t communication_group_bytes(const nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

@@ -14,10 +14,11 @@ namespace {
 constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
 // The schedules that runs execute.
 constexpr std::string_view kInterleaved = "interleaved";
-constexpr std::string_view kRunSchedules[] = {"1f1b",  "gpipe", kInterleaved,
-                                              "zb_h1", "zb_h2", "sequential"};
+constexpr std::string_view kRunSchedules[] = {"1f1b",  "gpipe",    kInterleaved, "zb_h1",
+                                              "zb_h2", "terapipe", "sequential"};
 constexpr std::string_view kReductionNames[] = {"fast", "tree"};
 constexpr std::string_view kQuantizationNames[] = {"none", "int8", "int4"};
+constexpr std::string_view kContextNames[] = {"auto", "heads", "ring"};
 
 // These sum neighbours first, then pairs, then fours: the tree of parallel/gradients/tree_sum.h.
 constexpr std::string_view kTreeAlgorithms[] = {"rabenseifner", "butterfly"};
@@ -132,8 +133,8 @@ void check_pipeline(const ParallelOptions& options) {
     refuse(fmt::format("parallel.compression = \"{}\"", name(options.compression.compression)));
   }
   if (const std::string setting = zero_plus_plus(options); !setting.empty()) refuse(setting);
-  const bool takes_turns =
-      (schedule == kInterleaved && options.pipeline_chunks > 1) || schedule.starts_with("zb");
+  const bool takes_turns = (schedule == kInterleaved && options.pipeline_chunks > 1) ||
+                           schedule.starts_with("zb") || slices_tokens(options);
   if (takes_turns && options.reduction == Reduction::kTree) {
     refuse(
         fmt::format("parallel.reduction = \"tree\" together with parallel.pipeline_schedule = "
@@ -141,6 +142,53 @@ void check_pipeline(const ParallelOptions& options) {
                     schedule),
         "take 1f1b, gpipe or sequential: the tree adds up whole micro-batches, and this schedule "
         "finishes their parts in turn");
+  }
+}
+
+// What context groups do not support.
+void check_context(const ParallelOptions& options) {
+  if (options.context == 1) return;
+  const auto refuse = [&](std::string_view setting, std::string_view why) {
+    fail(ErrorCode::kUnsupported,
+         "{} is not supported with parallel.context = {}: {}; leave one of them out", setting,
+         options.context, why);
+  };
+  if (options.strategy == StrategyKind::kParameterServer) {
+    refuse("parallel.strategy = \"parameter_server\"",
+           "the workers of a context group compute every sequence together");
+  }
+  if (options.reduction == Reduction::kTree) {
+    refuse("parallel.reduction = \"tree\"",
+           "the tree adds up whole micro-batches, and a rank has some tokens of them");
+  }
+}
+
+// What expert groups do not support: whatever takes the gradients of all workers to be of the same
+// parameters.
+void check_experts(const ParallelOptions& options) {
+  if (options.expert == 1) return;
+  const auto refuse = [&](const std::string& setting, std::string_view why) {
+    fail(ErrorCode::kUnsupported,
+         "{} is not supported with parallel.expert = {}: {}; leave one of them out", setting,
+         options.expert, why);
+  };
+  constexpr std::string_view kOwn = "workers hold different experts";
+  if (options.strategy == StrategyKind::kParameterServer) {
+    refuse("parallel.strategy = \"parameter_server\"", kOwn);
+  }
+  if (options.compression.compression != Compression::kNone) {
+    refuse(fmt::format("parallel.compression = \"{}\"", name(options.compression.compression)),
+           kOwn);
+  }
+  if (const std::string setting = zero_plus_plus(options); !setting.empty()) refuse(setting, kOwn);
+  if (options.zero > 0 && options.partition == nn::Partition::kLayer) {
+    refuse("parallel.partition = \"layer\"", kOwn);
+  }
+  if (options.reduction == Reduction::kTree) {
+    refuse(
+        "parallel.reduction = \"tree\"",
+        "the tree adds up one micro-batch after the other, and an expert gets tokens of those of "
+        "several ranks at once");
   }
 }
 
@@ -176,6 +224,10 @@ std::string zero_plus_plus(const ParallelOptions& options) {
     return fmt::format("parallel.quantized_gradients = \"{}\"", name(options.quantized_gradients));
   }
   return "";
+}
+
+std::string_view name(ContextChoice choice) {
+  return kContextNames[static_cast<std::size_t>(choice)];
 }
 
 void fail_spread(const ParallelOptions& options) {
@@ -214,6 +266,29 @@ int workers_of(const ParallelOptions& options, int ranks) {
          "equal size; take one of {}, or start a multiple of {} ranks (--ranks)",
          options.tensor, ranks, ranks == 1 ? "" : "s", fmt::join(possible, ", "), options.tensor);
   }
+  if (ranks % ranks_per_sequence(options) != 0) {
+    const int each = ranks_per_sequence(options);
+    std::vector<int> possible;
+    for (int size = 1; size * ranks_per_worker(options) <= ranks; ++size) {
+      if (ranks % (size * ranks_per_worker(options)) == 0) possible.push_back(size);
+    }
+    fail(
+        ErrorCode::kInvalidArgument,
+        "parallel.context = {} makes groups of {} ranks, which do not divide the {} rank{} of this "
+        "job; take parallel.context = {}, or start a multiple of {} ranks (--ranks)",
+        options.context, each, ranks, ranks == 1 ? "" : "s", fmt::join(possible, ", "), each);
+  }
+  if (ranks % ranks_per_model(options) != 0) {
+    const int each = ranks_per_model(options);
+    std::vector<int> possible;
+    for (int size = 1; size * ranks_per_sequence(options) <= ranks; ++size) {
+      if (ranks % (size * ranks_per_sequence(options)) == 0) possible.push_back(size);
+    }
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.expert = {} makes groups of {} ranks, which do not divide the {} rank{} of this "
+         "job; take parallel.expert = {}, or start a multiple of {} ranks (--ranks)",
+         options.expert, each, ranks, ranks == 1 ? "" : "s", fmt::join(possible, ", "), each);
+  }
   return ranks / ranks_per_worker(options);
 }
 
@@ -242,6 +317,8 @@ void check(const ParallelOptions& options, int workers) {
   check_zero(options);
   check_tensor(options);
   check_pipeline(options);
+  check_experts(options);
+  check_context(options);
   const bool is_even = workers % options.machines == 0;
   if (workers > 1 && !is_even && !zero_plus_plus(options).empty()) fail_spread(options);
   if (options.algorithm != kAutoAlgorithm) {
@@ -337,13 +414,40 @@ void bind(Config& config, ParallelOptions& options) {
   config.bind("parallel.pipeline_schedule", options.pipeline_schedule,
               "With parallel.pipeline, the order in which stages compute: 1f1b, gpipe, interleaved "
               "(several chunks per stage), zb_h1 and zb_h2 (zero bubble: gradients of weights fill "
-              "the time in which 1f1b waits), or sequential (one micro-batch at a time).");
+              "the time in which 1f1b waits), terapipe (sequences in slices of tokens that follow "
+              "each other through the stages), or sequential (one micro-batch at a time).");
   config.bind("parallel.pipeline_chunks", options.pipeline_chunks,
               "With parallel.pipeline_schedule = \"interleaved\", the chunks of blocks that each "
               "stage has.",
               {.min = 1, .max = 1024});
-  config.bind("parallel.check_every", options.check_every,
-              "Steps between comparisons of all workers' parameters (ddp); 0: never.", {.min = 0});
+  config.bind("parallel.pipeline_slices", options.pipeline_slices,
+              "With parallel.pipeline_schedule = \"terapipe\", the slices of a sequence, of equal "
+              "length; 0: those with the least time, later ones shorter, by a dynamic programme.",
+              {.min = 0, .max = 4096});
+  config.bind(
+      "parallel.context", options.context,
+      "Ranks of a context group. They divide the tokens of every sequence and exchange them "
+      "in attention alone; each has all parameters, so to data parallelism and ZeRO they "
+      "are workers. For sequences whose activations are too large for one rank.",
+      {.min = 1, .max = 1024});
+  config.bind(
+      "parallel.context_attention", options.context_attention, kContextNames,
+      "With parallel.context, how attention reads the tokens of other ranks: heads (an "
+      "all-to-all gives every rank all tokens of some heads; ranks divide the heads), ring (keys "
+      "and values travel around the ranks while these compute), or auto: ring for gpt2 "
+      "and llama, else heads.");
+  config.bind(
+      "parallel.expert", options.expert,
+      "Ranks of an expert group. They divide the experts of a mixture and exchange the rows "
+      "of tokens in every layer; everything else is as in data parallelism, each with "
+      "sequences of its own. Data parallelism of an expert is what ranks / (tensor * "
+      "pipeline * context * expert) leaves.",
+      {.min = 1, .max = 1024});
+  config.bind(
+      "parallel.check_every", options.check_every,
+      "Steps between comparisons of all workers' parameters; 0: only before a checkpoint is "
+      "written.",
+      {.min = 0});
 }
 
 }  // namespace lockstep::parallel

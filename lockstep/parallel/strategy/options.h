@@ -22,6 +22,13 @@ enum class Reduction : std::uint8_t {
   kTree,  // one fixed tree over the micro-batches of a step: the same with 1, 2, 4, 8 ... workers
 };
 
+// How the ranks of a context group attend to each other's tokens (nn/context_slice.h).
+enum class ContextChoice : std::uint8_t {
+  kAuto,  // in a ring where attention is causal, else by heads
+  kHeads,
+  kRing,
+};
+
 // How shards are encoded when they are sent (parallel/zero/part_wire.h).
 enum class Quantization : std::uint8_t {
   kNone,
@@ -32,6 +39,7 @@ enum class Quantization : std::uint8_t {
 std::string_view name(StrategyKind strategy);      // "ddp", "parameter_server"
 std::string_view name(Reduction reduction);        // "fast", "tree"
 std::string_view name(Quantization quantization);  // "none", "int8", "int4"
+std::string_view name(ContextChoice choice);       // "auto", "heads", "ring"
 
 struct ParallelOptions {
   StrategyKind strategy = StrategyKind::kDdp;
@@ -54,15 +62,21 @@ struct ParallelOptions {
   int tensor = 1;         // ranks of a tensor group; every worker is one (nn/tensor_shard.h)
   bool sequence = false;  // whether they divide tokens too
   int pipeline = 1;       // stages; every worker has one rank, or tensor group, for each
+  int context = 1;        // workers that divide the tokens of the same sequences
+  int expert = 1;         // workers that divide the experts of a mixture (nn/expert_group.h)
+  ContextChoice context_attention = ContextChoice::kAuto;
   std::string pipeline_schedule = "1f1b";  // of a step (plan/pipeline/step_schedule.h)
   int pipeline_chunks = 2;                 // of each stage, where they are interleaved
+  int pipeline_slices = 0;                 // of a sequence, with terapipe; 0: the fastest ones
 
   // Not settings: the number of nodes, the device and the settings of the communicator, set by the
   // code that starts workers.
   int machines = 1;
-  int tensor_rank = 0;  // of this rank in its tensor group
-  int stage = 0;        // of this rank in its pipeline
-  Device device;        // of the workers' gradients
+  int tensor_rank = 0;   // of this rank in its tensor group
+  int stage = 0;         // of this rank in its pipeline
+  int context_rank = 0;  // of this rank in its context group
+  int expert_rank = 0;   // of this rank in its expert group
+  Device device;         // of the workers' gradients
   CommOptions comm;
 };
 
@@ -72,13 +86,29 @@ inline bool has_own_servers(const ParallelOptions& options) {
          options.server.placement == ServerPlacement::kDedicated;
 }
 
+// Whether sequences go through the stages in slices of tokens (nn/token_slice.h).
+inline bool slices_tokens(const ParallelOptions& options) {
+  return options.pipeline > 1 && options.pipeline_schedule == "terapipe";
+}
+
 // The ranks of one worker: a tensor group for each pipeline stage.
 inline int ranks_per_worker(const ParallelOptions& options) {
   return options.tensor * options.pipeline;
 }
 
+// The ranks of the workers that read the same sequences.
+inline int ranks_per_sequence(const ParallelOptions& options) {
+  return ranks_per_worker(options) * options.context;
+}
+
+// The ranks of the workers that hold the model once: what a job has at least.
+inline int ranks_per_model(const ParallelOptions& options) {
+  return ranks_per_sequence(options) * options.expert;
+}
+
 // The number of workers in a job: without servers, and with the ranks of a worker as one. Throws
-// Error(kInvalidArgument) if servers leave none, or if workers do not divide the ranks.
+// Error(kInvalidArgument) if servers leave none, or if workers, context groups or expert groups of
+// them do not divide the ranks.
 int workers_of(const ParallelOptions& options, int ranks);
 
 // The first setting of ZeRO++ that differs from its default, as text; empty: none.

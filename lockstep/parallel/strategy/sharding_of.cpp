@@ -15,7 +15,9 @@ nn::Sharding zero_sharding(const ParallelOptions& options, const WorkerPosition&
           .partition = options.partition,
           .max_unsharded_blocks = options.max_unsharded_blocks,
           .reshard_after_forward = options.reshard_after_forward,
-          .symmetric = true};
+          .symmetric = true,
+          .experts = options.expert,
+          .context = options.context};
 }
 
 }  // namespace
@@ -28,6 +30,8 @@ nn::Sharding sharding_of(const ParallelOptions& options, const WorkerPosition& p
   whole.workers = position.workers;
   whole.worker = position.worker;
   whole.symmetric = true;
+  whole.experts = options.expert;
+  whole.context = options.context;
   return whole;
 }
 

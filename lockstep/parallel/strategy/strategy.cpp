@@ -5,6 +5,8 @@
 namespace lockstep::parallel {
 
 Share share_of(const StepPlan& plan, std::int64_t step, int worker, int workers) {
+  worker /= plan.context;
+  workers /= plan.context;
   const std::int64_t each = plan.micro_batches() / workers;
   const std::int64_t more = plan.micro_batches() % workers;
   const std::int64_t first = worker * each + std::min<std::int64_t>(worker, more);

@@ -22,6 +22,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -40,6 +41,7 @@ class TierMover;
 struct StepPlan {
   std::int64_t sequences = 1;  // of a step, of all workers together
   std::int64_t micro = 1;      // of a micro-batch; divides the sequences
+  int context = 1;  // consecutive workers that have the same sequences, and other tokens of them
 
   std::int64_t micro_batches() const { return sequences / micro; }
 };
@@ -49,6 +51,7 @@ struct Share {
   std::int64_t step = 1;               // 1 is the first
   std::int64_t first_micro_batch = 0;  // among those of the step
   std::int64_t micro_batches = 1;
+  friend bool operator==(const Share&, const Share&) = default;
 };
 Share share_of(const StepPlan& plan, std::int64_t step, int worker, int workers);
 
@@ -122,6 +125,8 @@ class Strategy : public nn::BlockListener {
 
   // Called once, when worker 0's replica has its initial values: copies them to all workers.
   virtual void start(nn::Replica& replica) = 0;
+  // Called before start() by all workers: another worker's replica has them.
+  virtual void set_source(int /*worker*/) {}
 
   // The share of this worker in the step after `steps` finished ones; nothing: the run has ended
   // for it.
@@ -144,6 +149,12 @@ class Strategy : public nn::BlockListener {
   virtual void resume_micro_batch(std::int64_t /*index*/, std::int64_t /*count*/) {}
   // Whether the micro-batch that was begun must tell its blocks, so that it cannot be captured.
   virtual bool needs_block_events() const { return true; }
+  // For workers that shall outlive the loss of others (train/run/survival.h), before update():
+  // waits until this worker has all gradients and losses of the step. Returns the sum of the
+  // losses of all workers, as end_step() does. A worker that returns from it does the update
+  // whatever happens to others; one that throws has changed nothing. Nothing where a strategy
+  // cannot promise that.
+  virtual std::optional<double> commit_step(std::span<const double> /*losses*/) { return {}; }
   virtual UpdateResult update(const UpdateRequest& request) = 0;
   virtual StepSummary end_step(const StepEnd& mine) = 0;
 
@@ -152,6 +163,13 @@ class Strategy : public nn::BlockListener {
   virtual void stand_in_for_forward() {}
   // The same for a whole micro-batch of others, numbered as in begin_micro_batch().
   virtual void stand_in_for_micro_batch(std::int64_t /*index*/) {}
+
+  // Compares the parameters that all workers hold, between two steps; called by all workers.
+  // Returns their hash; empty where workers have none in common, as those that are not
+  // in_lockstep(). Parameters that are gathered block by block are gathered for it: all with
+  // `whole`, else one block, another one with each call. Throws Error(kMismatch), with the workers
+  // that differ from worker 0.
+  virtual std::string compare_workers(bool /*whole*/) { return ""; }
 
   // Collects everything that a checkpoint holds in worker 0's replica.
   virtual void collect() {}

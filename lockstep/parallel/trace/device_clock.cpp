@@ -15,6 +15,7 @@ DeviceClock::DeviceClock(Ops& ops) {
 }
 
 std::int64_t DeviceClock::nanoseconds(const Moment& moment) const {
+  if (const auto when = moment.host_time()) return trace_time(*when);
   constexpr double kNanoseconds = 1e9;
   const auto since = std::llround(moment.seconds_since(moment_) * kNanoseconds);
   return std::min<std::int64_t>(nanoseconds_ + since, trace_now());

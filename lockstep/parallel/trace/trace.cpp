@@ -7,8 +7,6 @@
 #include <tuple>
 #include <utility>
 
-#include "lockstep/base/system/clock.h"
-
 namespace lockstep::parallel {
 
 std::string_view name(TraceLane lane) {
@@ -17,10 +15,11 @@ std::string_view name(TraceLane lane) {
   return kNames[static_cast<std::size_t>(lane)];
 }
 
-std::int64_t trace_now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(SteadyClock::now().time_since_epoch())
-      .count();
+std::int64_t trace_time(SteadyClock::time_point when) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(when.time_since_epoch()).count();
 }
+
+std::int64_t trace_now() { return trace_time(SteadyClock::now()); }
 
 void Trace::keep(std::int64_t steps, std::size_t most_spans) {
   steps_ = steps;

@@ -19,6 +19,8 @@
 #include <string_view>
 #include <vector>
 
+#include "lockstep/base/system/clock.h"
+
 namespace lockstep::parallel {
 
 enum class TraceLane : std::uint8_t {
@@ -53,6 +55,7 @@ struct RankTrace {
 };
 
 // Nanoseconds of the steady clock.
+std::int64_t trace_time(SteadyClock::time_point when);
 std::int64_t trace_now();
 
 // Any thread may add spans; keep() and begin_step() are for one thread.

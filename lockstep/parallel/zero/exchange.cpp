@@ -9,9 +9,10 @@ namespace lockstep::parallel {
 namespace {
 
 // On one node there is nothing to cross, and parts come together at once unless they are
-// quantised.
+// quantised. On GPUs NCCL decides what crosses nodes.
 bool goes_by_machines(const ParallelOptions& options, int machines) {
-  if (options.partition == nn::Partition::kLayer) return false;
+  if (options.device != Device{}) return false;
+  if (options.partition == nn::Partition::kLayer || options.expert > 1) return false;
   return machines > 1 || options.quantized_weights != Quantization::kNone;
 }
 
@@ -45,10 +46,10 @@ std::vector<Request> exchange_memory(const ParallelOptions& options, const Worke
 }
 
 UnitTraffic unit_traffic(const ParallelOptions& options, const WorkerPosition& position,
-                         const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls& calls) {
+                         const nn::MemoryPlan& plan, std::size_t unit, const PlannedGroups& calls) {
   const auto grid = planned_grid(options, position);
   return grid ? MachineExchange::traffic(options, *grid, plan, unit, calls)
-              : FlatExchange::traffic(options, position.workers, plan, unit, calls);
+              : FlatExchange::traffic(options, plan, unit, calls);
 }
 
 }  // namespace lockstep::parallel

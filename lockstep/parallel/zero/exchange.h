@@ -63,7 +63,7 @@ struct UnitTraffic {
   SentBytes add_up;
 };
 UnitTraffic unit_traffic(const ParallelOptions& options, const WorkerPosition& position,
-                         const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls& calls);
+                         const nn::MemoryPlan& plan, std::size_t unit, const PlannedGroups& calls);
 
 inline Data data_of(const Tensor& tensor) {
   return {tensor.data(), tensor.elements(), tensor.dtype()};

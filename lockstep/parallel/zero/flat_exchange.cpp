@@ -24,39 +24,60 @@ Call add_up_call(const ParallelOptions& options, int workers, int owner, Data gr
 }  // namespace
 
 FlatExchange::FlatExchange(Communicator& world, const ParallelOptions& options)
-    : group_(communication_group(world, options)), options_(options) {}
+    : group_(communication_group(world, options)),
+      expert_data_(expert_data_group(world, options)),
+      options_(options) {}
 
-UnitTraffic FlatExchange::traffic(const ParallelOptions& options, int workers,
-                                  const nn::MemoryPlan& plan, std::size_t unit,
-                                  PlannedCalls& calls) {
+void FlatExchange::start(const nn::MemoryPlan& plan) {
+  shards_ = plan.shards;
+  for (std::size_t unit = 0; unit < plan.flat.blocks(); ++unit) {
+    has_experts_.push_back(plan.flat.has_experts(unit));
+  }
+}
+
+std::uint64_t FlatExchange::bytes_sent() const {
+  return group_->bytes_sent() + (expert_data_ == nullptr ? 0 : expert_data_->bytes_sent());
+}
+
+std::uint64_t FlatExchange::bytes_across() const {
+  const std::uint64_t of_experts =
+      expert_data_ == nullptr ? 0 : expert_data_->bytes_across().value_or(0);
+  return group_->bytes_across().value_or(0) + of_experts;
+}
+
+UnitTraffic FlatExchange::traffic(const ParallelOptions& options, const nn::MemoryPlan& plan,
+                                  std::size_t unit, const PlannedGroups& calls) {
+  const bool experts = plan.flat.has_experts(unit);
+  const int workers = plan.sharding.workers_with(experts);
   const std::size_t elements = plan.flat.range(unit).elements;
   const bool whole_blocks = options.partition == nn::Partition::kLayer;
   const std::size_t part = whole_blocks ? elements : elements / static_cast<std::size_t>(workers);
   const int owner = plan.shards.owner(unit);
   const auto data = [](std::size_t count, DType dtype) { return Data(nullptr, count, dtype); };
-  const SentBytes gather =
-      SentBytes::of(calls.sent(gather_call(whole_blocks, owner, data(part, plan.setup.dtype),
-                                           data(elements, plan.setup.dtype))),
-                    workers);
-  const SentBytes add_up = SentBytes::of(
+  const SentBytes gather = calls.sent(gather_call(whole_blocks, owner, data(part, plan.setup.dtype),
+                                                  data(elements, plan.setup.dtype)),
+                                      experts);
+  const SentBytes add_up =
       calls.sent(add_up_call(options, workers, owner, data(elements, plan.setup.gradient),
-                             data(part, plan.setup.gradient))),
-      workers);
+                             data(part, plan.setup.gradient)),
+                 experts);
   return {.gather = gather, .gather_again = gather, .add_up = add_up};
 }
 
 void FlatExchange::gather(std::size_t unit, const Tensor& mine, const Tensor& whole) {
   const int owner = shards_.owner(unit);
   const bool whole_blocks = options_.partition == nn::Partition::kLayer;
-  if (whole_blocks && group_->rank() == owner && mine.data() != whole.data()) copy(whole, mine);
-  group_->run(gather_call(whole_blocks, owner, data_of(mine), data_of(whole)));
+  Communicator& group = group_of(unit);
+  if (whole_blocks && group.rank() == owner && mine.data() != whole.data()) copy(whole, mine);
+  group.run(gather_call(whole_blocks, owner, data_of(mine), data_of(whole)));
 }
 
 void FlatExchange::add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) {
   const int owner = shards_.owner(unit);
-  const bool gets = options_.partition != nn::Partition::kLayer || group_->rank() == owner;
-  group_->run(add_up_call(options_, group_->size(), owner, data_of(gradients),
-                          gets ? data_of(mine) : Data()));
+  Communicator& group = group_of(unit);
+  const bool gets = options_.partition != nn::Partition::kLayer || group.rank() == owner;
+  group.run(add_up_call(options_, group.size(), owner, data_of(gradients),
+                        gets ? data_of(mine) : Data()));
 }
 
 }  // namespace lockstep::parallel

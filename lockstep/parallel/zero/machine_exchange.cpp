@@ -122,7 +122,7 @@ std::vector<Request> MachineExchange::memory(const ParallelOptions& options,
 
 UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const MachineGrid& grid,
                                      const nn::MemoryPlan& plan, std::size_t unit,
-                                     PlannedCalls& calls) {
+                                     const PlannedGroups& calls) {
   const PartWire weights(quantization_of_weights(options), plan.setup.dtype);
   const PartWire gradients(options.quantized_gradients, plan.setup.gradient);
   const std::size_t part = part_of(plan, grid, unit);
@@ -131,8 +131,7 @@ UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const Machi
       .gather_again = sent_to_gather(grid, weights, part, !keeps_secondary(options, grid)),
       .add_up = sent_to_add_up(grid, gradients, plan.setup.gradient, part)};
   if (options.reduction == Reduction::kTree) {
-    traffic.add_up =
-        FlatExchange::traffic(options, grid.machines * grid.places, plan, unit, calls).add_up;
+    traffic.add_up = FlatExchange::traffic(options, plan, unit, calls).add_up;
   }
   return traffic;
 }

@@ -42,7 +42,8 @@ class MachineExchange : public Exchange {
   static std::vector<Request> memory(const ParallelOptions& options, const MachineGrid& grid,
                                      const nn::MemoryPlan& plan);
   static UnitTraffic traffic(const ParallelOptions& options, const MachineGrid& grid,
-                             const nn::MemoryPlan& plan, std::size_t unit, PlannedCalls& calls);
+                             const nn::MemoryPlan& plan, std::size_t unit,
+                             const PlannedGroups& calls);
 
   SymmetricBuffer allocate(std::size_t bytes) override { return inside_->allocate(bytes); }
   void start(const nn::MemoryPlan& plan) override;

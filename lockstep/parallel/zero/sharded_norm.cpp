@@ -13,11 +13,13 @@ std::size_t ShardedNorm::Piece::numbers() const {
   return is_whole ? 1 : ops::run_count(range.elements);
 }
 
-ShardedNorm::ShardedNorm(const nn::FlatParameters& flat, const nn::Shards& shards, int workers,
-                         int worker)
-    : chunks_(gradient_chunks(flat).size()), worker_(worker) {
-  for (int each = 0; each < workers; ++each) {
-    pieces_.push_back(pieces_of(flat, shards, each));
+ShardedNorm::ShardedNorm(const nn::MemoryPlan& plan)
+    : chunks_(gradient_chunks(plan.flat).size()), sharding_(plan.sharding) {
+  for (std::size_t block = 0; block < plan.flat.blocks(); ++block) {
+    has_experts_.push_back(plan.flat.has_experts(block));
+  }
+  for (int each = 0; each < sharding_.workers; ++each) {
+    pieces_.push_back(pieces_of(plan.flat, plan.shards, each));
     std::size_t numbers = 0;
     for (const Piece& piece : pieces_.back()) numbers += piece.numbers();
     most_numbers_ = std::max(most_numbers_, numbers);
@@ -86,7 +88,7 @@ class Sums {
 std::vector<double> ShardedNorm::numbers_of_mine(nn::Replica& replica, TierMover& mover) const {
   Sums sums(replica);
   GradientReader reader(replica, replica.ops(), mover);
-  for (const Piece& piece : pieces_[static_cast<std::size_t>(worker_)]) {
+  for (const Piece& piece : pieces_[static_cast<std::size_t>(sharding_.worker)]) {
     const std::size_t first = piece.range.first - replica.my_range(piece.block).first;
     const std::size_t step =
         piece.is_whole ? piece.range.elements : sums.most() * ops::SumOfSquares::kRun;
@@ -108,7 +110,13 @@ std::vector<double> ShardedNorm::take(Communicator& world, nn::Replica& replica,
   std::vector<std::vector<double>> chunks(chunks_);
   for (std::size_t worker = 0; worker < pieces_.size(); ++worker) {
     const double* next = all.data() + worker * most_numbers_;
+    const bool has_ours =
+        sharding_.expert_rank(static_cast<int>(worker)) == sharding_.expert_rank(sharding_.worker);
     for (const Piece& piece : pieces_[worker]) {
+      if (has_experts_[piece.block] && !has_ours) {
+        next += piece.numbers();
+        continue;
+      }
       chunks[piece.chunk].insert(chunks[piece.chunk].end(), next, next + piece.numbers());
       next += piece.numbers();
     }

@@ -18,11 +18,12 @@ namespace lockstep::parallel {
 class ShardedNorm {
  public:
   ShardedNorm() = default;
-  ShardedNorm(const nn::FlatParameters& flat, const nn::Shards& shards, int workers, int worker);
+  explicit ShardedNorm(const nn::MemoryPlan& plan);
 
   // The sums of squares of all chunks of the flat buffer, in order (parallel/gradients/model_norm.h
   // has their norm). Called by all workers when all gradients are final. Infinite or NaN if a
-  // gradient is. The time of the exchange is added to `waits`.
+  // gradient is. Those of experts are of this worker's (nn/expert_group.h). The time of the
+  // exchange is added to `waits`.
   std::vector<double> take(Communicator& world, nn::Replica& replica, TierMover& mover,
                            StepWaits& waits) const;
 
@@ -42,7 +43,8 @@ class ShardedNorm {
   std::vector<std::vector<Piece>> pieces_;  // of each worker, in the order of the flat buffer
   std::size_t chunks_ = 0;
   std::size_t most_numbers_ = 0;  // of a worker
-  int worker_ = 0;
+  nn::Sharding sharding_;
+  std::vector<bool> has_experts_;  // of every block
 };
 
 }  // namespace lockstep::parallel

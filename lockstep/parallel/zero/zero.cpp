@@ -1,9 +1,11 @@
 #include "lockstep/parallel/zero/zero.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <utility>
 
+#include "lockstep/base/file/content_hash.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/parallel/communication/gathered.h"
 #include "lockstep/parallel/gradients/first_writers.h"
@@ -11,6 +13,7 @@
 #include "lockstep/parallel/gradients/shared_blocks.h"
 #include "lockstep/parallel/offload/local_update.h"
 #include "lockstep/parallel/strategy/agreement.h"
+#include "lockstep/tensor/host_view.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -40,7 +43,7 @@ void Zero::start(nn::Replica& replica) {
   replica_ = &replica;
   const nn::FlatParameters& flat = replica.flat();
   exchange_->start(replica.plan());
-  norm_ = ShardedNorm(flat, replica.plan().shards, workers(), worker());
+  norm_ = ShardedNorm(replica.plan());
   if (options_.reduction == Reduction::kTree) {
     tree_ = TreeSum(replica.ops(), replica.states().gradients.device(), flat.elements(),
                     most_micro_batches_);
@@ -345,6 +348,37 @@ StepSummary Zero::end_step(const StepEnd& mine) {
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "agree", .of = "to end"});
   const std::uint64_t across = exchange_->bytes_across() - bytes_across_before_;
   return agree_to_end(world_, mine, {thread_.take_cost(), across}, waits_, most_micro_batches_);
+}
+
+// At stages 1 and 2 every worker holds all parameters, at stage 3 what it gathers.
+std::string Zero::compare_workers(bool whole) {
+  const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "compare parameters"});
+  ContentHash common, experts;
+  const nn::FlatParameters& flat = replica_->flat();
+  const auto add = [&](std::size_t block, const Tensor& parameters) {
+    const HostView view(parameters);
+    ContentHash& hash = flat.has_experts(block) ? experts : common;
+    hash.add(std::span<const std::byte>(view.tensor().data(), view.tensor().bytes()));
+  };
+  const std::vector<nn::Gather>& gathers = replica_->plan().gathers;
+  if (!replica_->plan().sharding.parameters) {
+    for (std::size_t block = 0; block < flat.blocks(); ++block) {
+      const nn::FlatRange range = flat.range(block);
+      add(block, replica_->states().parameters.slice(static_cast<std::int64_t>(range.first),
+                                                     static_cast<std::int64_t>(range.elements)));
+    }
+  } else {
+    const std::size_t count = whole ? gathers.size() : std::min<std::size_t>(gathers.size(), 1);
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::size_t gather = whole ? i : compared_++ % gathers.size();
+      push([this, gather] { return run_gather(gather); });
+      thread_.wait();
+      add(gathers[gather].unit, replica_->gathered(gather));
+    }
+  }
+  return waits_.during([&] {
+    return agree_on_hashes(world_, common.hex(), experts.hex(), replica_->plan().sharding);
+  });
 }
 
 }  // namespace lockstep::parallel

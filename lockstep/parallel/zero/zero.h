@@ -69,6 +69,7 @@ class Zero : public Strategy {
   void stand_in_for_micro_batch(std::int64_t index) override;
   UpdateResult update(const UpdateRequest& request) override;
   StepSummary end_step(const StepEnd& mine) override;
+  std::string compare_workers(bool whole) override;
 
  private:
   // Tasks of the communication thread are numbered from 1; 0: none.
@@ -108,6 +109,7 @@ class Zero : public Strategy {
   bool adds_up_ = false;  // this micro-batch's gradients are reduce-scattered
   StepWaits waits_;
   std::uint64_t bytes_across_before_ = 0;
+  std::size_t compared_ = 0;  // the gathers whose block was compared
 
   Ticket pushed_ = 0;
   std::vector<Ticket> gathers_;   // of the plan

@@ -1,6 +1,7 @@
 #include "lockstep/plan/mesh/mesh.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <limits>
@@ -256,6 +257,17 @@ void check_limits(const MeshShape& shape, const MeshLimits& limits) {
          counted(static_cast<std::size_t>(*limits.layers), "layer"),
          counted(static_cast<std::size_t>(limits.chunks), "chunk"), most);
   }
+}
+
+std::string describe_rank(const Mesh& mesh, int rank) {
+  const Coordinates coordinates = mesh.coordinates_of(rank);
+  std::vector<std::string> texts;
+  for (const Axis axis :
+       {Axis::kData, Axis::kPipeline, Axis::kTensor, Axis::kContext, Axis::kExpert}) {
+    if (mesh.shape().extent(axis) == 1) continue;
+    texts.push_back(fmt::format("{} {}", name(axis), coordinates.at(axis)));
+  }
+  return fmt::format("{}", fmt::join(texts, ", "));
 }
 
 }  // namespace lockstep::plan

@@ -29,6 +29,7 @@
 #include <initializer_list>
 #include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -118,6 +119,9 @@ class Mesh {
 // The mesh of that many ranks. With shape.data = 0, data is what the other axes leave. Throws
 // Error(kInvalidArgument), which names the nearest extents that fit.
 Mesh mesh_of(int ranks, MeshShape shape);
+
+// The coordinates of a rank on the axes that have several ranks: "data 1, pipeline 0, tensor 1".
+std::string describe_rank(const Mesh& mesh, int rank);
 
 // What the axes of a mesh have to divide. A count that is absent is not checked.
 struct MeshLimits {

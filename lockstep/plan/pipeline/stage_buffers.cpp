@@ -15,6 +15,8 @@ struct Lifetime {
 
 struct MicroBatchLives {
   Lifetime slot, input, gradient, output, input_gradient, weight_inputs;
+  int last_forward = 0;  // of its slices so far
+  int first_backward = -1;
 };
 
 class LifeReader {
@@ -46,12 +48,14 @@ class LifeReader {
     const int before = std::max(computed_ - 1, 0);
     switch (action.kind) {
       case ActionKind::kForward:
-        lives.slot.first = computed_;
+        if (action.slice == 0) lives.slot.first = computed_;
+        lives.last_forward = computed_;
         ++computed_;
         break;
       case ActionKind::kBackward:
       case ActionKind::kBackwardInput:
         lives.slot.last = computed_;
+        if (lives.first_backward < 0) lives.first_backward = computed_;
         if (came.activation >= 0) lives.input = {came.activation, computed_};
         if (came.gradient >= 0) lives.gradient = {came.gradient, computed_};
         lives.weight_inputs.first = computed_;
@@ -62,16 +66,16 @@ class LifeReader {
         ++computed_;
         break;
       case ActionKind::kReceiveActivation:
-        came.activation = before;
+        if (came.activation < 0) came.activation = before;
         break;
       case ActionKind::kReceiveGradient:
-        came.gradient = before;
+        if (came.gradient < 0) came.gradient = before;
         break;
       case ActionKind::kSendActivation:
-        lives.output = {lives.slot.first, lives.slot.first + 1};
+        lives.output = {lives.slot.first, lives.last_forward + 1};
         break;
       case ActionKind::kSendGradient:
-        lives.input_gradient = {lives.slot.last, lives.slot.last + 1};
+        lives.input_gradient = {lives.first_backward, lives.slot.last + 1};
         break;
       case ActionKind::kUpdate:
         break;
@@ -107,6 +111,7 @@ StageBuffers stage_buffers(const StepSchedule& schedule, int stage) {
   const PipelineShape& shape = schedule.shape;
   const LifeReader reader(schedule, stage);
   StageBuffers all;
+  all.has_slices = shape.slices > 1;
   for (int chunk = 0; chunk < shape.chunks; ++chunk) {
     std::vector<BufferCounts> uses(static_cast<std::size_t>(shape.micro_batches));
     const auto pool = [&](Lifetime MicroBatchLives::*life, int BufferCounts::*which) {

@@ -18,6 +18,9 @@
 // first of them begins, so that it travels meanwhile. Buffers that leave may still be on their way
 // when their pool comes around to them: then the stage waits.
 //
+// Slices of a micro-batch share its buffers: each is a range of their rows. So a buffer lives from
+// its first slice to its last.
+//
 // A buffer's lifetime is a range of the stage's computations, counted from 0. The first free buffer
 // of a pool is taken, so a pool is as large as the most that are alive at once.
 #pragma once
@@ -29,28 +32,35 @@
 
 namespace lockstep::plan {
 
-// Buffers of each kind: how many a chunk has, or which one a micro-batch uses.
+// Buffers of each kind: how many a chunk has, or which one a computation uses, and which slice of
+// them.
 struct BufferCounts {
+  static constexpr int kAllSlices = -1;
+
   int slots = 0;
   int inputs = 0;
   int gradients = 0;
   int outputs = 0;
   int input_gradients = 0;
   int weight_inputs = 0;
+  int slice = kAllSlices;
   friend bool operator==(const BufferCounts&, const BufferCounts&) = default;
 };
 
 struct StageBuffers {
   std::vector<BufferCounts> chunks;             // how many
   std::vector<std::vector<BufferCounts>> uses;  // which one, by chunk and micro-batch
+  bool has_slices = false;
 
-  // Whether no micro-batch begins before the last one has ended.
+  // Whether every computation has a whole micro-batch, and none begins before the last one has
+  // ended.
   bool one_at_a_time() const {
-    return chunks.size() == 1 && chunks[0].slots == 1 && chunks[0].weight_inputs == 0;
+    return !has_slices && chunks.size() == 1 && chunks[0].slots == 1 &&
+           chunks[0].weight_inputs == 0;
   }
 };
 
-// For a schedule of one batch without slices.
+// For a schedule of one batch.
 StageBuffers stage_buffers(const StepSchedule& schedule, int stage);
 
 }  // namespace lockstep::plan

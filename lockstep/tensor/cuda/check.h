@@ -10,4 +10,9 @@ void check(cudaError_t status, const char* what);
 // After a launch: throws where the kernel of that name could not be started.
 void check_launch(const char* kernel);
 
+// After waiting: like check(), with the last operation that this thread has queued. Kernels report
+// an error when they run, so it is that one or one before it.
+void check_operations(cudaError_t status);
+void note_operation(const char* what);  // literals; check_launch() notes its kernel
+
 }  // namespace lockstep::cuda

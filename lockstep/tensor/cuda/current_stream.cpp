@@ -68,8 +68,12 @@ void OperationStream::set_capturing(bool capturing) {
 void OperationStream::let_wait(int device, cudaStream_t stream) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
+  const auto is_own = [device, here = std::this_thread::get_id()](const OperationStream* one) {
+    return one->device_ == device && one->maker_ == here;
+  };
+  const bool has_own = std::ranges::any_of(all.streams, is_own);
   for (const OperationStream* one : all.streams) {
-    if (one->device_ != device || one->capturing_) continue;
+    if (one->device_ != device || one->capturing_ || (has_own && !is_own(one))) continue;
     check(cudaEventRecord(one->event_, one->stream_), "recording an event");
     check(cudaStreamWaitEvent(stream, one->event_, 0), "waiting for an event");
   }

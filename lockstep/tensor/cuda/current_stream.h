@@ -7,6 +7,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <thread>
+
 namespace lockstep::cuda {
 
 class CurrentStream {
@@ -28,7 +30,9 @@ class CurrentStream {
   const CurrentStream* outer_;
 };
 
-// The stream of an Ops. Plain copies of the GPU wait for it.
+// The stream of an Ops. Plain copies of the thread that made it wait for it, and those of threads
+// that made none. They do not wait for the Ops of other ranks in this process, in which a
+// collective may wait for this rank.
 class OperationStream {
  public:
   explicit OperationStream(int device);  // creates the stream
@@ -40,11 +44,13 @@ class OperationStream {
   // While it captures, nothing can wait for it.
   void set_capturing(bool capturing);
 
-  // Makes `stream`, of any thread, wait for what all OperationStreams of the GPU have queued.
+  // Makes `stream` wait for what is queued on the OperationStreams of this thread and GPU; if this
+  // thread has made none, on all of the GPU.
   static void let_wait(int device, cudaStream_t stream);
 
  private:
   const int device_;
+  const std::thread::id maker_ = std::this_thread::get_id();
   cudaStream_t stream_ = nullptr;
   cudaEvent_t event_ = nullptr;
   bool capturing_ = false;

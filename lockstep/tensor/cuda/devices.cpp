@@ -71,9 +71,9 @@ GpuInfo describe(int index, int driver) {
 }
 
 Devices look() {
-  // Streams of one process share so many queues. A kernel that waits for another must not stand
-  // before it in the same queue. Under the multi-process service, where ranks are processes, their
-  // queues together are few.
+  // All streams of a process share this number of queues. A kernel that waits for another must not
+  // stand before it in the same queue. Under the multi-process service, where ranks are processes,
+  // their queues together are few.
   if (!mps_runs()) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;

@@ -12,6 +12,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/tensor/cuda/check.h"
+#include "lockstep/tensor/cuda/copy.h"
 #include "lockstep/tensor/cuda/current_stream.h"
 #include "lockstep/tensor/cuda/devices.h"
 
@@ -37,7 +38,18 @@ void* allocate_or_null(std::size_t bytes) {
   return data;
 }
 
+bool is_on_current_gpu(const void* data) {
+  int device = 0;
+  cudaPointerAttributes attributes{};
+  check(cudaGetDevice(&device), "asking for the current GPU");
+  check(cudaPointerGetAttributes(&attributes, data), "asking where memory lies");
+  return attributes.type == cudaMemoryTypeDevice && attributes.device == device;
+}
+
 void copy_apart(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) {
+  if (is_on_current_gpu(to) && is_on_current_gpu(from)) {
+    return copy_on_gpu(to, from, bytes, stream);
+  }
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "a copy from or to the GPU");
 }
 

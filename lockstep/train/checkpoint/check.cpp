@@ -88,7 +88,8 @@ Checkpoint open_files(const fs::path& folder, std::optional<std::int64_t> step) 
                         .config = read_checked(folder, manifest, kConfigFile),
                         .tokenizer = read_checked(folder, manifest, kTokenizerFile),
                         .states = {},
-                        .id = io::hash_of(text).hash};
+                        .id = io::hash_of(text).hash,
+                        .validation_loss = manifest.validation_loss};
   for (const std::string& name : states_files(manifest)) {
     checkpoint.states[name] = manifest.files.at(name);
   }

@@ -110,10 +110,18 @@ void CheckpointFolder::save(const nn::FlatParameters& flat, const nn::States& st
 }
 
 void CheckpointFolder::remove_old(std::int64_t newest, const CheckpointOptions& keep) const {
+  std::vector<std::int64_t> best;
+  if (keep.keep_best > 0) {
+    for (const Validated& one : by_validation()) {
+      if (one.step <= newest) best.push_back(one.step);
+    }
+    best.resize(std::min(best.size(), static_cast<std::size_t>(keep.keep_best)));
+  }
   int kept = 0;
   for (const std::int64_t step : steps()) {
     if (step > newest || kept++ < std::max(keep.keep_last, 1)) continue;
     if (keep.keep_every > 0 && step % keep.keep_every == 0) continue;
+    if (std::ranges::find(best, step) != best.end()) continue;
     io::remove_folder(path(step));
   }
 }
@@ -142,6 +150,18 @@ std::optional<fs::path> CheckpointFolder::residuals_of(std::int64_t step) const 
 std::string CheckpointFolder::data_of(std::int64_t step) const {
   const fs::path file = path(step) / kManifestFile;
   return parse_manifest(read_file(file), file.string()).data;
+}
+
+std::optional<std::int64_t> CheckpointFolder::newest_compared() const {
+  for (const std::int64_t step : steps()) {
+    const fs::path file = path(step) / kManifestFile;
+    try {
+      if (!parse_manifest(read_file(file), file.string()).fingerprint.empty()) return step;
+    } catch (const Error&) {
+      continue;  // damaged, or removed meanwhile
+    }
+  }
+  return std::nullopt;
 }
 
 void CheckpointFolder::check_seen_by_all(RunGroup group) const {

@@ -54,9 +54,12 @@ inline constexpr std::string_view kCheckpoints = "checkpoints";
 // The content of a checkpoint besides the replica.
 struct CheckpointExtras {
   TrainState state;
-  std::string config;     // resolved, as TOML
-  std::string tokenizer;  // its json(); empty: none
-  std::string data = {};  // data_fingerprint(); empty: not known
+  std::string config;            // resolved, as TOML
+  std::string tokenizer;         // its json(); empty: none
+  std::string data = {};         // data_fingerprint(); empty: not known
+  std::string fingerprint = {};  // Strategy::compare_workers() when it was saved
+  // Of these parameters, where a validation was taken. A value that is not finite is not saved.
+  std::optional<double> validation_loss = {};
 };
 
 using Warn = std::function<void(const std::string&)>;
@@ -107,6 +110,19 @@ class CheckpointFolder {
   std::optional<std::filesystem::path> residuals_of(std::int64_t step) const;
   // The fingerprint of its training data; empty if an older lockstep wrote it.
   std::string data_of(std::int64_t step) const;
+  // The step of the newest checkpoint that was saved after its workers were found to be equal.
+  std::optional<std::int64_t> newest_compared() const;
+
+  // A checkpoint with the validation loss of its parameters.
+  struct Validated {
+    std::int64_t step = 0;
+    double loss = 0;
+  };
+  // Those that were saved with one, the lowest loss first; of equal losses the earlier step. The
+  // first one is the best checkpoint of the run: nothing else marks it, so no crash between two
+  // steps can leave a mark that is wrong. Manifests that are damaged, or removed meanwhile, are
+  // left out.
+  std::vector<Validated> by_validation() const;
 
  private:
   friend class UnfinishedCheckpoint;
@@ -126,8 +142,14 @@ struct Checkpoint {
   std::string tokenizer;                                    // JSON; empty: none
   std::map<std::string, io::FileHash, std::less<>> states;  // its files of states, by name
   std::string id;                                           // the hash of its manifest
+  std::optional<double> validation_loss = {};               // of its parameters, where it is known
 };
 Checkpoint open_checkpoint(const std::filesystem::path& run_or_checkpoint, const Warn& warn);
+// The path to give to open_checkpoint() and others for what a user asks for: "newest" is `path`
+// itself, "best" the checkpoint of a run with the lowest validation loss, a number the checkpoint
+// of that step. Throws Error(kInvalidArgument) where the run has no such checkpoint, with those
+// that it has, and for "best" and numbers of a path that is no run.
+std::filesystem::path choose_checkpoint(const std::filesystem::path& path, std::string_view which);
 // All its states, from one file or many.
 std::unique_ptr<io::TensorSource> open_states(const Checkpoint& checkpoint);
 // The content of one file other than the states (named in train/checkpoint/manifest.h), checked by

@@ -102,6 +102,8 @@ std::string format_manifest(const Manifest& manifest) {
             {"updates", manifest.state.updates},
             {"loss_scale", std::move(scale)}};
   if (!manifest.data.empty()) json["data"] = manifest.data;
+  if (!manifest.fingerprint.empty()) json["fingerprint"] = manifest.fingerprint;
+  if (manifest.validation_loss) json["val_loss"] = *manifest.validation_loss;
   json["files"] = std::move(files);
   std::string body = json.dump(2);
   body.resize(body.size() - std::string_view("\n}").size());
@@ -135,6 +137,11 @@ Manifest parse_manifest(std::string_view text, std::string_view source) {
                                  .good_steps = member<std::int64_t>(scale, "good_steps", source)};
   }
   if (json.contains("data")) manifest.data = member<std::string>(json, "data", source);
+  if (json.contains("fingerprint")) {
+    manifest.fingerprint = member<std::string>(json, "fingerprint", source);
+  }
+  if (json.contains("val_loss"))
+    manifest.validation_loss = member<double>(json, "val_loss", source);
   const auto files = member<Json>(json, "files", source);
   for (const auto& [name, file] : files.items()) {
     if (!is_states_file(name) && name != kConfigFile && name != kTokenizerFile &&

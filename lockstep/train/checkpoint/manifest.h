@@ -8,6 +8,11 @@
 //     "loss_scale": {"scale": 65536.0, "good_steps": 17},     in f16; else null
 //     "data": "301,966 tokens with hash ...",                 what was learned from; where it is
 //                                                             known (train/dataset/fingerprint.h)
+//     "val_loss": 1.5201,                                     of the parameters; where a validation
+//                                                             was taken after that step
+//     "fingerprint": "32 hexadecimal digits",                 of the parameters that all workers
+//                                                             held alike when it was saved; where
+//                                                             they were compared
 //     "files": {
 //       "config.toml": {"bytes": 1234, "xxh3_128": "32 hexadecimal digits"}, ...
 //     },
@@ -21,6 +26,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -44,7 +50,9 @@ struct Manifest {
   // By name: states and config always, a tokenizer and residuals where there are any. States are
   // one file, or one of each worker.
   std::map<std::string, io::FileHash, std::less<>> files;
-  std::string data = {};  // its fingerprint; empty: not known
+  std::string data = {};         // its fingerprint; empty: not known
+  std::string fingerprint = {};  // of the parameters; empty: workers were not compared
+  std::optional<double> validation_loss = {};  // finite
 };
 
 // Of the files, those of states, in order.

@@ -78,8 +78,8 @@ void SaveUnderWay::take_residuals(ResidualExchange& residuals) {
 
 void SaveUnderWay::write_states() {
   try {
-    mine_ =
-        checkpoint_->write(job_.replica, [this](std::size_t block) { reading_.has_read(block); });
+    mine_ = checkpoint_->write(
+        job_.replica, [this](std::size_t block) { reading_.has_read(block); }, job_.snapshot);
   } catch (...) {
     reading_.end();
     throw;

@@ -38,13 +38,14 @@ struct SaveOutcome {
 
 class SaveUnderWay {
  public:
-  // All but the last outlive it.
+  // All but the extras outlive it.
   struct Job {
     nn::Replica& replica;
     parallel::Strategy& strategy;
     const CheckpointFolder& folder;
     RunGroup group;
     CheckpointExtras extras;
+    StateSnapshot* snapshot = nullptr;  // of the replica, if there is one
   };
   // Starts a save after a step. Throws Error(kSystem) if nothing can be written, on all workers
   // with sharded states or residuals; and what the communicator throws.

@@ -148,7 +148,8 @@ std::vector<io::TensorPart> parts_of(const Held& held, const Tensor& elements) {
 // Whether this worker writes a parameter to a checkpoint: one of those that hold the same does.
 bool writes(const nn::Replica& replica, const nn::FlatParameter& parameter) {
   const nn::Sharding& sharding = replica.plan().sharding;
-  if (!sharding.any() && sharding.worker > 0) return false;
+  const bool has_experts = replica.flat().has_experts(parameter.block);
+  if (!sharding.any() && sharding.place_of(has_experts) > 0) return false;
   if (replica.model().is_copy(parameter.block)) return false;
   return !parameter.shard.is_replicated() || replica.tensor_group().rank == 0;
 }
@@ -235,21 +236,28 @@ std::vector<io::TensorPart> state_parts(const nn::Replica& replica) {
 }
 
 void write_states(const nn::Replica& replica, io::SyncedFile& file,
-                  const std::function<void(std::size_t block)>& has_read) {
+                  const std::function<void(std::size_t block)>& has_read, StateSnapshot* snapshot) {
   std::optional<nn::FlatFileReader> reader;
   if (replica.state_file() != nullptr) reader.emplace(*replica.state_file());
   std::size_t block = 0;
+  const auto read_up_to = [&](std::size_t end) {
+    for (; has_read && block < end; ++block) has_read(block);
+  };
+  const auto write = [&](const Tensor& elements) {
+    file.write(snapshot != nullptr ? snapshot->of(elements) : elements);
+  };
+  if (snapshot != nullptr) snapshot->take();
+  // What is not in the snapshot is updated on the host, block by block.
+  if (snapshot != nullptr && snapshot->has_all()) read_up_to(replica.flat().blocks());
   for_held(replica, [&](const Held& held) {
-    for (; block < held.parameter.block; ++block) {
-      if (has_read) has_read(block);
-    }
+    read_up_to(held.parameter.block);
     if (!writes(replica, held.parameter)) return;
-    if (!held.filed) return file.write(held.elements);
+    if (!held.filed) return write(held.elements);
     reader->read(*held.filed, held.range, [&](const Tensor& elements) { file.write(elements); });
   });
   // Like what an optimizer keeps, it changes when the last block has been read.
-  if (stores_scaling(replica)) file.write(flat_view(replica.scaling()));
-  for (; has_read && block < replica.flat().blocks(); ++block) has_read(block);
+  if (stores_scaling(replica)) write(flat_view(replica.scaling()));
+  read_up_to(replica.flat().blocks());
 }
 
 std::vector<std::size_t> files_of_parts(const io::PartedSafetensors& files,

@@ -10,13 +10,14 @@
 #include "lockstep/io/safetensors.h"
 #include "lockstep/nn/parameters/flat_parameters.h"
 #include "lockstep/nn/replica/replica.h"
+#include "lockstep/train/checkpoint/state_snapshot.h"
 
 namespace lockstep::train {
 
 // Whether every worker holds, reads and writes states of its own.
 inline bool shards_states(const nn::Replica& replica) {
   return replica.plan().sharding.any() || replica.tensor_group().size > 1 ||
-         replica.model().stages() > 1;
+         replica.model().stages() > 1 || replica.flat().expert_group().size > 1;
 }
 
 // Views of the master copy and the optimizer states in unsharded flat buffers.
@@ -27,9 +28,11 @@ std::vector<io::NamedTensor> state_tensors(const nn::FlatParameters& flat,
 // them).
 std::vector<io::TensorPart> state_parts(const nn::Replica& replica);
 // Appends the data of state_parts(), from any tier, block by block in the order of updates, and
-// reports each block as read. Throws what io::SyncedFile, nn::FlatFileReader and `has_read` throw.
+// reports each block as read. With a snapshot all of them are read at the beginning. Throws what
+// io::SyncedFile, nn::FlatFileReader and `has_read` throw.
 void write_states(const nn::Replica& replica, io::SyncedFile& file,
-                  const std::function<void(std::size_t block)>& has_read = {});
+                  const std::function<void(std::size_t block)>& has_read = {},
+                  StateSnapshot* snapshot = nullptr);
 // The indices of the files that hold any of a worker's shards.
 std::vector<std::size_t> files_of_parts(const io::PartedSafetensors& files,
                                         const nn::Replica& replica);

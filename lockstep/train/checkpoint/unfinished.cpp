@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <system_error>
 
 #include "lockstep/train/checkpoint/manifest.h"
@@ -24,11 +25,12 @@ fs::path UnfinishedCheckpoint::my_file() const {
   return path_ / (workers_ > 1 ? states_file_of(rank_, workers_) : std::string(kStatesFile));
 }
 
-io::FileHash UnfinishedCheckpoint::write(
-    const nn::Replica& replica, const std::function<void(std::size_t block)>& has_read) const {
+io::FileHash UnfinishedCheckpoint::write(const nn::Replica& replica,
+                                         const std::function<void(std::size_t block)>& has_read,
+                                         StateSnapshot* snapshot) const {
   io::SyncedFile file(my_file());
   file.write(io::parted_safetensors(state_parts(replica)).header);
-  write_states(replica, file, has_read);
+  write_states(replica, file, has_read, snapshot);
   return file.finish();
 }
 
@@ -39,7 +41,11 @@ io::FileHash UnfinishedCheckpoint::write(const io::SafetensorsParts& states) con
 void UnfinishedCheckpoint::commit(const CheckpointExtras& extras,
                                   std::span<const io::FileHash> states,
                                   const std::optional<io::FileHash>& residuals) {
-  Manifest manifest{.state = extras.state, .files = {}, .data = extras.data};
+  Manifest manifest{
+      .state = extras.state, .files = {}, .data = extras.data, .fingerprint = extras.fingerprint};
+  if (extras.validation_loss && std::isfinite(*extras.validation_loss)) {
+    manifest.validation_loss = extras.validation_loss;
+  }
   for (int i = 0; i < workers_; ++i) {
     manifest.files[workers_ > 1 ? states_file_of(i, workers_) : std::string(kStatesFile)] =
         states[static_cast<std::size_t>(i)];

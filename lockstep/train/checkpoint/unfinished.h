@@ -36,7 +36,8 @@ class UnfinishedCheckpoint {
   // Writes the file of states of this worker and says of each block that it has been read. Throws
   // Error(kSystem), and what `has_read` and reading from a file of states throw.
   io::FileHash write(const nn::Replica& replica,
-                     const std::function<void(std::size_t block)>& has_read = {}) const;
+                     const std::function<void(std::size_t block)>& has_read = {},
+                     StateSnapshot* snapshot = nullptr) const;
   // The same of tensors that belong to no replica.
   io::FileHash write(const io::SafetensorsParts& states) const;
 

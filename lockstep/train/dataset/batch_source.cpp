@@ -16,6 +16,14 @@ std::unique_ptr<BatchSource> make_batch_source(const Dataset& dataset, const Sou
          "or use the model's own tokenizer",
          dataset.vocabulary(), setup.vocabulary, dataset.vocabulary());
   }
+  if (!dataset.mixture.empty()) {
+    const bool masked = setup.objective == Objective::kMaskedToken;
+    if (!masked && setup.objective != Objective::kNextToken) {
+      fail(ErrorCode::kInvalidArgument, "data.mixture has tokens, which this model does not learn");
+    }
+    return make_mixture_source(dataset, setup,
+                               masked ? make_masked_token_source : make_next_token_source);
+  }
   switch (setup.objective) {
     case Objective::kNextToken:
       return make_next_token_source(dataset, setup);

@@ -41,6 +41,10 @@ struct Dataset {
   std::shared_ptr<const data::Tokenizer> tokenizer;  // nullptr: token files without one, tables
   std::optional<data::TokenFile> training;
   std::optional<data::TokenFile> validation;  // absent: the end of the training data is held back
+  // Of data.mixture: what each file would be alone, with its weight; `training` and `validation`
+  // are absent then.
+  std::vector<Dataset> mixture;
+  double weight = 0;
   // Of data.pairs: ids of both sides, in order.
   struct Pair {
     std::vector<data::TokenId> source;
@@ -52,6 +56,9 @@ struct Dataset {
   std::vector<float> table;
   double validation_fraction = 0;
   double mask_fraction = 0.15;
+  // All tokens or pairs of the training data are what validation() has, however few they are, and
+  // nothing is trained on: for evaluations (train/evaluate/evaluate.h).
+  bool validates_all = false;
 
   // The minimal vocabulary of a model: the tokenizer's, else the file's; 0 if unknown.
   std::int64_t vocabulary() const;

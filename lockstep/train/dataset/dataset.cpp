@@ -20,11 +20,12 @@ namespace fs = std::filesystem;
 void check_one_kind(const data::DataOptions& options) {
   const int given =
       static_cast<int>(!options.text.empty()) + static_cast<int>(!options.tokens.empty()) +
-      static_cast<int>(!options.pairs.empty()) + static_cast<int>(!options.table.empty());
+      static_cast<int>(!options.mixture.empty()) + static_cast<int>(!options.pairs.empty()) +
+      static_cast<int>(!options.table.empty());
   if (given != 1) {
     fail(ErrorCode::kInvalidArgument,
-         "{}: give one of data.text (a file or folder), data.tokens (a token file), data.pairs "
-         "(for translation) and data.table (CSV)",
+         "{}: give one of data.text (a file or folder), data.tokens (a token file), data.mixture "
+         "(several), data.pairs (for translation) and data.table (CSV)",
          given == 0 ? "the run has no data" : "several kinds of data are given");
   }
   if (!options.validation_text.empty() && !options.validation_tokens.empty()) {
@@ -33,6 +34,12 @@ void check_one_kind(const data::DataOptions& options) {
   }
   if (!options.field.empty() && options.text.empty()) {
     fail(ErrorCode::kInvalidArgument, "data.field goes with data.text in JSON lines");
+  }
+  if (!options.mixture.empty() &&
+      !(options.validation_text.empty() && options.validation_tokens.empty())) {
+    fail(ErrorCode::kUnsupported,
+         "data.validation_text and data.validation_tokens do not go with data.mixture yet: "
+         "data.validation_fraction of every file is held back. Leave them out");
   }
   const bool has_stream = !options.text.empty() || !options.tokens.empty();
   if (!has_stream && !(options.validation_text.empty() && options.validation_tokens.empty())) {
@@ -56,6 +63,9 @@ void check_data_is_there(std::string_view key, const std::string& path) {
 void check_all_is_there(const data::DataOptions& options) {
   check_data_is_there("data.text", options.text);
   check_data_is_there("data.tokens", options.tokens);
+  for (const std::string& entry : options.mixture) {
+    check_data_is_there("data.mixture", data::parse_mixture_entry(entry).path);
+  }
   check_data_is_there("data.pairs", options.pairs);
   check_data_is_there("data.table", options.table);
   check_data_is_there("data.validation_text", options.validation_text);
@@ -121,6 +131,32 @@ void open_tokens_into(Dataset& dataset, const data::DataOptions& options, const 
   dataset.tokenizer = tokenizer_beside(options.tokenizer, *dataset.training, of_model);
 }
 
+void open_mixture_into(Dataset& dataset, const data::DataOptions& options,
+                       const OfModel& of_model) {
+  for (const std::string& text : options.mixture) {
+    const data::MixtureEntry entry = data::parse_mixture_entry(text);
+    Dataset& part = dataset.mixture.emplace_back();
+    part.weight = entry.weight;
+    part.validation_fraction = options.validation_fraction;
+    part.mask_fraction = options.mask_fraction;
+    part.training.emplace(entry.path);
+    part.tokenizer = tokenizer_beside(options.tokenizer, *part.training, of_model);
+  }
+  // One that lies beside any of them is that of all.
+  for (const Dataset& part : dataset.mixture) {
+    if (!dataset.tokenizer) dataset.tokenizer = part.tokenizer;
+    if (!part.tokenizer || part.tokenizer->json() == dataset.tokenizer->json()) continue;
+    fail(ErrorCode::kInvalidArgument,
+         "the tokenizer beside {} is not that of the other files of data.mixture, so the same ids "
+         "would mean different tokens. Tokenise all of them with one: lockstep tokenize",
+         part.training->path().string());
+  }
+  for (Dataset& part : dataset.mixture) {
+    part.tokenizer = dataset.tokenizer;
+    if (part.tokenizer) check_same_tokenizer(*part.training, *part.tokenizer);
+  }
+}
+
 void open_pairs_into(Dataset& dataset, const data::DataOptions& options, const CacheFolders& cache,
                      const OfModel& of_model) {
   const MappedFile file(options.pairs);
@@ -156,6 +192,9 @@ void open_table_into(Dataset& dataset, const data::DataOptions& options) {
 std::int64_t Dataset::vocabulary() const {
   if (tokenizer && !pairs.empty()) return data::translation_tokens(*tokenizer).vocabulary;
   if (tokenizer) return tokenizer->vocabulary();
+  std::int64_t most = 0;
+  for (const Dataset& part : mixture) most = std::max(most, part.vocabulary());
+  if (!mixture.empty()) return most;
   return std::max(training ? training->vocabulary() : 0, validation ? validation->vocabulary() : 0);
 }
 
@@ -169,6 +208,7 @@ Dataset open_dataset(const data::DataOptions& options, const CacheFolders& cache
   dataset.mask_fraction = options.mask_fraction;
   if (!options.text.empty()) open_text_into(dataset, options, cache, progress, of_model);
   if (!options.tokens.empty()) open_tokens_into(dataset, options, of_model);
+  if (!options.mixture.empty()) open_mixture_into(dataset, options, of_model);
   if (!options.pairs.empty()) open_pairs_into(dataset, options, cache, of_model);
   if (!options.table.empty()) open_table_into(dataset, options);
   if (!options.validation_tokens.empty()) dataset.validation.emplace(options.validation_tokens);

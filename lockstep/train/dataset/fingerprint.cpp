@@ -48,6 +48,14 @@ std::string fingerprint_of(const std::vector<Dataset::Pair>& pairs) {
 
 std::string data_fingerprint(const Dataset& dataset) {
   if (!dataset.pairs.empty()) return fingerprint_of(dataset.pairs);
+  if (!dataset.mixture.empty()) {
+    std::string all;
+    for (const Dataset& part : dataset.mixture) {
+      all += fmt::format("{}{} of {}", all.empty() ? "" : ", ", part.weight,
+                         fingerprint_of(*part.training));
+    }
+    return all;
+  }
   if (!dataset.training) {
     ContentHash hash;
     hash.add(std::as_bytes(std::span(dataset.table)));

@@ -172,8 +172,8 @@ class MaskedTokenSource final : public SequenceSource {
 
 }  // namespace
 
-std::unique_ptr<BatchSource> make_masked_token_source(const Dataset& dataset,
-                                                      const SourceSetup& setup) {
+std::unique_ptr<SequenceSource> make_masked_token_source(const Dataset& dataset,
+                                                         const SourceSetup& setup) {
   return std::make_unique<MaskedTokenSource>(dataset, setup);
 }
 

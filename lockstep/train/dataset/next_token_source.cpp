@@ -64,8 +64,8 @@ class NextTokenSource final : public SequenceSource {
 
 }  // namespace
 
-std::unique_ptr<BatchSource> make_next_token_source(const Dataset& dataset,
-                                                    const SourceSetup& setup) {
+std::unique_ptr<SequenceSource> make_next_token_source(const Dataset& dataset,
+                                                       const SourceSetup& setup) {
   return std::make_unique<NextTokenSource>(dataset, setup);
 }
 

@@ -85,7 +85,7 @@ SequenceFields BatchMemory::sequence(std::int64_t index) {
 }
 
 SequenceSource::SequenceSource(const nn::BatchShape& shape, const SequenceWidths& widths)
-    : batch_(shape.batch), training_(shape, widths), validation_(shape, widths) {}
+    : batch_(shape.batch), widths_(widths), training_(shape, widths), validation_(shape, widths) {}
 
 std::uint64_t SequenceSource::validated() const { return std::min(limit_, validation_sequences()); }
 

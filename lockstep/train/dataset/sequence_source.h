@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <span>
@@ -71,6 +72,13 @@ class SequenceSource : public BatchSource {
   std::span<const nn::Batch> training(std::uint64_t first, int micro_batches) final;
   nn::Batch validation(std::uint64_t index) final;
 
+  // For a source that is made of others: one sequence of training, or of validation, into blank
+  // fields of these widths.
+  const SequenceWidths& widths() const { return widths_; }
+  void fill_one(const SequenceFields& fields, std::uint64_t sequence, bool training) {
+    training ? fill_training(fields, sequence) : fill_validation(fields, sequence);
+  }
+
  protected:
   // Sequences that are held back; the last micro-batch is filled up with blank sequences.
   virtual std::uint64_t validation_sequences() const = 0;
@@ -79,6 +87,7 @@ class SequenceSource : public BatchSource {
 
  private:
   std::int64_t batch_;
+  SequenceWidths widths_;
   std::uint64_t limit_ = std::numeric_limits<std::uint64_t>::max();  // of validation
   BatchMemory training_;
   BatchMemory validation_;
@@ -90,12 +99,17 @@ constexpr std::uint64_t held_back_examples(std::uint64_t examples, double fracti
 }
 
 // The kinds of sources; make_batch_source() has checked what they have in common.
-std::unique_ptr<BatchSource> make_next_token_source(const Dataset& dataset,
-                                                    const SourceSetup& setup);
-std::unique_ptr<BatchSource> make_masked_token_source(const Dataset& dataset,
-                                                      const SourceSetup& setup);
+std::unique_ptr<SequenceSource> make_next_token_source(const Dataset& dataset,
+                                                       const SourceSetup& setup);
+std::unique_ptr<SequenceSource> make_masked_token_source(const Dataset& dataset,
+                                                         const SourceSetup& setup);
 std::unique_ptr<BatchSource> make_translation_source(const Dataset& dataset,
                                                      const SourceSetup& setup);
 std::unique_ptr<BatchSource> make_table_source(const Dataset& dataset, const SourceSetup& setup);
+// Of the parts of a mixture, each with the source that `make` makes of it.
+using MakeSequenceSource =
+    std::function<std::unique_ptr<SequenceSource>(const Dataset& part, const SourceSetup& setup)>;
+std::unique_ptr<BatchSource> make_mixture_source(const Dataset& dataset, const SourceSetup& setup,
+                                                 const MakeSequenceSource& make);
 
 }  // namespace lockstep::train

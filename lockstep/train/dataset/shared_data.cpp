@@ -14,13 +14,15 @@ DataState word_of_leader(RunGroup& group, DataState mine = DataState::kBusy) {
   return static_cast<DataState>(group.numbers(std::span(&number, 1)).front());
 }
 
+bool came(const StopSignal* stop) { return stop != nullptr && stop->came(); }
+
 // `open` of a rank that does not lead; nothing: it needs no data.
-void open_after_leader(RunGroup& group, const StopSignal& stop, const std::function<void()>& open) {
+void open_after_leader(RunGroup& group, const StopSignal* stop, const std::function<void()>& open) {
   DataState said = DataState::kBusy;
   try {
     while (said == DataState::kBusy) said = word_of_leader(group);
   } catch (const Error& error) {
-    if (stop.came() && error.code() == ErrorCode::kPeerLost) throw StoppedBeforeTheFirstStep();
+    if (came(stop) && error.code() == ErrorCode::kPeerLost) throw StoppedBeforeTheFirstStep();
     throw;
   }
   if (said == DataState::kStopped) throw StoppedBeforeTheFirstStep();
@@ -30,11 +32,11 @@ void open_after_leader(RunGroup& group, const StopSignal& stop, const std::funct
 
 }  // namespace
 
-void await_shared_dataset(RunGroup& group, const StopSignal& stop) {
+void await_shared_dataset(RunGroup& group, const StopSignal* stop) {
   open_after_leader(group, stop, {});
 }
 
-Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell& notice,
+Dataset open_shared_dataset(RunGroup& group, const StopSignal* stop, const Tell& notice,
                             const std::function<Dataset(const Tell&)>& open) {
   Dataset dataset;
   if (!group.leads()) {
@@ -45,7 +47,7 @@ Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell&
   try {
     dataset = open([&](std::string_view text) {
       notice(text);
-      if (stop.came()) throw StoppedBeforeTheFirstStep();
+      if (came(stop)) throw StoppedBeforeTheFirstStep();
       word_of_leader(group, DataState::kBusy);
     });
   } catch (const StoppedBeforeTheFirstStep&) {

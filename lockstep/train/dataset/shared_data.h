@@ -21,11 +21,11 @@ using Tell = std::function<void(std::string_view)>;
 // no rank waits for longer than comm.timeout. `notice` receives the leader's progress. Where one
 // rank cannot open the data, all throw the error of RunGroup::together(). A leader that was asked
 // to stop may disconnect without a message. A rank that was asked to stop as well then throws
-// StoppedBeforeTheFirstStep.
-Dataset open_shared_dataset(RunGroup& group, const StopSignal& stop, const Tell& notice,
+// StoppedBeforeTheFirstStep. nullptr: requests to stop wait.
+Dataset open_shared_dataset(RunGroup& group, const StopSignal* stop, const Tell& notice,
                             const std::function<Dataset(const Tell&)>& open);
 
 // The same for a rank of the group that needs no data, a server: returns when it is ready.
-void await_shared_dataset(RunGroup& group, const StopSignal& stop);
+void await_shared_dataset(RunGroup& group, const StopSignal* stop);
 
 }  // namespace lockstep::train

@@ -1,5 +1,7 @@
 #include "lockstep/train/dataset/token_stream.h"
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::train {
@@ -11,6 +13,11 @@ TokenStreams token_streams(const Dataset& dataset, std::uint64_t least) {
   const data::TokenFile& file = *dataset.training;
   TokenStreams streams;
   streams.training = {.file = &file, .first = 0, .tokens = file.size()};
+  if (dataset.validates_all) {
+    streams.validation = streams.training;
+    streams.training.tokens = std::max(streams.training.tokens, least);  // nobody reads it
+    return streams;
+  }
   std::uint64_t held_back = 0;
   if (dataset.validation) {
     streams.validation = {

@@ -28,9 +28,12 @@ class TranslationSource final : public SequenceSource {
         sequence_(setup.shape.sequence),
         all_pairs_(dataset.pairs),
         pairs_(pairs_that_fit(dataset, setup.shape)),
-        held_back_(held_back_examples(pairs_.size(), dataset.validation_fraction)),
+        held_back_(dataset.validates_all
+                       ? pairs_.size()
+                       : held_back_examples(pairs_.size(), dataset.validation_fraction)),
         tokens_(data::translation_tokens(*dataset.tokenizer)),
-        order_(pairs_.size() - held_back_, 1, nn::seed_for(setup.seed, "data")) {
+        order_(std::max<std::uint64_t>(pairs_.size() - held_back_, dataset.validates_all), 1,
+               nn::seed_for(setup.seed, "data")) {
     for (const Dataset::Pair* pair : pairs_) {
       check(pair->source, setup.vocabulary);
       check(pair->target, setup.vocabulary);

@@ -11,6 +11,7 @@
 #include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/offload/options.h"
 #include "lockstep/tensor/cuda.h"
+#include "lockstep/train/memory/mirror_memory.h"
 #include "lockstep/train/memory/smaller_run.h"
 
 namespace lockstep::train {
@@ -60,11 +61,13 @@ std::string with_more_workers(const TrainOptions& options, const SmallerRun& lea
                               const Ops& ops) {
   const BatchChoice present = solved(options.batch);
   TrainOptions more = options;
-  for (int workers = 2 * present.workers; workers <= present.sequences; workers *= 2) {
+  for (int workers = 2 * present.workers; workers / present.context <= present.sequences;
+       workers *= 2) {
     more.batch = {.sequence = present.sequence,
                   .sequences = present.sequences,
                   .micro = 1,
-                  .workers = workers};
+                  .workers = workers,
+                  .context = present.context};
     more.offload.tiers = options.offload.tiers;
     SmallerRun run = nearest_run(more, ops, options.memory_limit, 0, {.tiers = false});
     if (!run.fits && least.tiers != options.offload.tiers) {
@@ -110,6 +113,10 @@ nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
       parallel::sharding_of(options.parallel, position), options.offload.tiers, places,
       plan::stage_buffers(step_schedule_of(options), options.parallel.stage));
   parallel::add_memory(options.parallel, options.optimizer, position, plan);
+  if (mirrors_shards(options, plan.device)) {
+    const std::vector<Request> mirror = mirror_memory(plan);
+    plan.outside.insert(plan.outside.end(), mirror.begin(), mirror.end());
+  }
   return plan;
 }
 

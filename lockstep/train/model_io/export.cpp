@@ -74,9 +74,9 @@ Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::pa
   if (!has_shape(run)) {
     fail(ErrorCode::kUnsupported,
          "{} is a model of family {}, which cannot be exported: Hugging Face transformers has "
-         "models only for {}, {} and {}",
+         "models only for {}, {}, {} and {}",
          run_or_checkpoint.string(), name(family_of(run)), name(ModelFamily::kGpt2),
-         name(ModelFamily::kLlama), name(ModelFamily::kBert));
+         name(ModelFamily::kLlama), name(ModelFamily::kBert), name(ModelFamily::kMixtral));
   }
   const nn::FlatParameters flat = flat_of(whole_model_of(run));
   const auto states = open_states(checkpoint);

@@ -29,11 +29,26 @@ ModelChoice choice_of(const nn::HuggingFaceConfig& config) {
   choice.hidden = to_int(shape.hidden);
   choice.heads = to_int(shape.heads);
   choice.kv_heads = to_int(shape.kv_heads);
+  if (shape.head_width() * shape.heads != shape.hidden) choice.head_size = to_int(shape.head_size);
+  choice.qkv_bias = shape.qkv_biases;
   choice.feed_forward = to_int(shape.feed_forward);
+  choice.experts = to_int(shape.experts);
+  choice.experts_per_token = to_int(shape.experts_per_token);
+  choice.router_loss = config.options.router_loss;
   choice.vocabulary = to_int(shape.vocabulary);
   choice.positions = to_int(shape.positions);
   if (config.options.epsilon) choice.norm_epsilon = as_written(*config.options.epsilon);
   choice.rope_theta = as_written(config.options.theta);
+  const ops::RotaryScaling& scaling = config.options.scaling;
+  if (scaling.factor != 1) {
+    const bool linear = scaling.original_positions == 0;
+    choice.rope_scaling = linear ? RopeScaling::kLinear : RopeScaling::kLlama3;
+    if (linear) {
+      choice.rope.factor = scaling.factor;
+    } else {
+      choice.rope = scaling;
+    }
+  }
   choice.dropout = config.options.dropout;
   if (shape.head == plan::Head::kOwn) choice.tie_word_embeddings = TieChoice::kUntied;
   if (shape.head == plan::Head::kTied) choice.tie_word_embeddings = TieChoice::kTied;

@@ -46,15 +46,19 @@ class MetricsFile : public RunObserver {
   void end(const RunEnd&) override { file_ = AppendFile(); }
 
  private:
-  // Replaces the line of a step that is in the file.
+  // Replaces the line of a step; appends it where the file has none.
   void replace(std::int64_t step, const std::string& line) {
     const std::filesystem::path path = file_.path();
     std::ifstream old(path, std::ios::binary);
     std::string text;
+    bool found = false;
     for (std::string one; std::getline(old, one);) {
       const auto record = parse_metrics_line(one);
-      text += record && record->metrics.step == step ? line : one + '\n';
+      const bool is_it = record && record->metrics.step == step;
+      found = found || is_it;
+      text += is_it ? line : one + '\n';
     }
+    if (!found) text += line;
     write_file(path, text);
     file_ = AppendFile(path);
   }

@@ -1,4 +1,5 @@
-// Observers of a run: metrics, event files, the progress line, the report.
+// Observers of a run: metrics, event files, the progress line. That of the report is in
+// live/report_file.h, that of facts.json and log.jsonl in run_record.h.
 //
 // The loop calls every observer with the same events in the same order: begin, then step by step,
 // then end. Notices and warnings may come before begin. An observer whose run never began gets no
@@ -22,6 +23,7 @@ namespace lockstep::train {
 // What is known before the first step.
 struct RunFacts {
   std::filesystem::path folder;  // of the run; exists
+  std::string name;              // run.name
   std::string model;             // "gpt2 of 4 x 128"
   std::string precision;         // "bf16"
   std::string hardware;          // "cpu, 2 threads, avx512"
@@ -40,6 +42,8 @@ struct RunFacts {
   std::int64_t first_step = 1;     // this process begins with; over 1: resumed
   std::vector<nn::ClassLine> memory;
   std::uint64_t memory_bytes = 0;  // planned
+  // The same of each rank; empty: as rank 0.
+  std::vector<std::vector<nn::ClassLine>> memory_of_ranks;
 };
 
 struct StepRecord {
@@ -91,13 +95,12 @@ class RunObserver {
 // metrics.jsonl in the run's folder: a JSON object a line. Lines of steps that a resumed run
 // repeats, and an incomplete last line, are removed first, so every step appears once.
 std::unique_ptr<RunObserver> make_metrics_file();
+// status.json in the run's folder (train/observe/status_file.h).
+std::unique_ptr<RunObserver> make_status_file();
 // samples.jsonl in the run's folder, in the same way: {"step":500,"text":"..."}.
 std::unique_ptr<RunObserver> make_sample_file();
 // TensorBoard's event file, in <folder>/tensorboard.
 std::unique_ptr<RunObserver> make_event_file();
-// report.html, self-contained, of all of the run, what came before a resume included: written at
-// the beginning, twice a minute during it, and at the end.
-std::unique_ptr<RunObserver> make_report();
 
 struct ProgressOptions {
   bool terminal = false;    // one line that is rewritten; else plain lines

@@ -43,6 +43,7 @@ class PlainProgress : public RunObserver {
     meter_.emplace(facts);
     last_.reset();
     steps_ = facts.steps;
+    done_ = facts.first_step - 1;
     tell(opening_text(facts));
   }
   void step(const StepRecord& record) override {
@@ -64,7 +65,7 @@ class PlainProgress : public RunObserver {
   }
   void notice(const std::string& text) override { tell(printable(text) + '\n'); }
   void warning(const std::string& text) override { tell("warning: " + printable(text) + '\n'); }
-  void end(const RunEnd& end) override { tell(closing_text(end, last_)); }
+  void end(const RunEnd& end) override { tell(closing_text(end, last_, done_, steps_)); }
 
  protected:
   // Whole lines, which stay.
@@ -81,6 +82,7 @@ class PlainProgress : public RunObserver {
   std::optional<ProgressMeter> meter_;
   std::optional<Progress> last_;
   std::int64_t steps_ = 0;
+  std::int64_t done_ = 0;  // before the first step of this start
 
  private:
   SteadyClock::time_point told_of_validation_;
@@ -109,7 +111,7 @@ class LiveProgress : public PlainProgress {
     validation_.reset();
     if (last_ && last_in_sight_) text = drawing() + '\n';
     last_in_sight_ = false;
-    write_to_person(text + closing_text(end, last_));
+    write_to_person(text + closing_text(end, last_, done_, steps_));
   }
 
  protected:

@@ -144,9 +144,10 @@ std::string validation_line(const ValidationProgress& progress, std::int64_t ste
 }
 
 std::string opening_text(const RunFacts& facts) {
-  std::string text = fmt::format("{}, {} parameters in {}\n{}", facts.model,
-                                 format_words(static_cast<double>(facts.parameters)),
-                                 facts.precision, facts.hardware);
+  std::string text = facts.name.empty() ? "" : facts.name + ": ";
+  text += fmt::format("{}, {} parameters in {}\n{}", facts.model,
+                      format_words(static_cast<double>(facts.parameters)), facts.precision,
+                      facts.hardware);
   if (facts.peak_flops > 0) {
     text += fmt::format(", matrix products at {}", format_si(facts.peak_flops, "FLOP/s"));
   }
@@ -172,14 +173,19 @@ std::string opening_text(const RunFacts& facts) {
   return printable(text + fmt::format(", into {}\n", facts.folder.string()));
 }
 
-std::string closing_text(const RunEnd& end, const std::optional<Progress>& last) {
+std::string closing_text(const RunEnd& end, const std::optional<Progress>& last, std::int64_t done,
+                         std::int64_t steps) {
   constexpr std::string_view kReasons[] = {"finished", "interrupted", "failed"};
   std::string text(kReasons[static_cast<std::size_t>(end.reason)]);
   if (last) {
     text +=
         fmt::format(" at step {} of {}", progress_count(last->step), progress_count(last->steps));
+  } else if (end.reason == RunEnd::Reason::kFinished) {
+    text += " without a step";
+  } else if (done > 0) {
+    text += fmt::format(" at step {} of {}", progress_count(done), progress_count(steps));
   } else {
-    text += end.reason == RunEnd::Reason::kFinished ? " without a step" : " before the first step";
+    text += " before the first step";
   }
   return text + fmt::format(" after {}\n", format_duration(end.seconds));
 }

@@ -59,10 +59,11 @@ std::string progress_line(const Progress& progress, int columns);
 // "step 250/5,000  validating 37%, 148 of 400 micro-batches", cut to `columns`.
 std::string validation_line(const ValidationProgress& progress, std::int64_t steps, int columns);
 
-// Lines with their ends: what begins, what ended (`last` is the last step, if there was any), a
-// sample, indented. The caller prints why a run failed.
+// Lines with their ends: what begins, what ended (`last` is the last step, if there was any; `done`
+// steps were done before, of `steps`), a sample, indented. The caller prints why a run failed.
 std::string opening_text(const RunFacts& facts);
-std::string closing_text(const RunEnd& end, const std::optional<Progress>& last);
+std::string closing_text(const RunEnd& end, const std::optional<Progress>& last,
+                         std::int64_t done = 0, std::int64_t steps = 0);
 std::string sample_text(std::int64_t step, const std::string& text);
 
 }  // namespace lockstep::train

@@ -1,6 +1,7 @@
 // Settings that do not go together.
 #include <fmt/format.h>
 
+#include <string>
 #include <string_view>
 
 #include "lockstep/base/error.h"
@@ -27,6 +28,19 @@ void check_tensor_groups(const TrainOptions& options) {
   }
 }
 
+void check_equal_shares(const TrainOptions& options, const std::string& setting) {
+  const BatchChoice batch = solved(options.batch);
+  const int all = batch.sequences / batch.micro;
+  const int readers = batch.readers();
+  if (all % readers == 0) return;
+  const int below = all / readers * readers * batch.micro;
+  fail(
+      ErrorCode::kInvalidArgument,
+      "a step of {} micro-batches gives {} workers unequal shares, which {} does not support; take "
+      "train.global_batch_size = {} or {}",
+      all, readers, setting, below, below + readers * batch.micro);
+}
+
 // What does not work with pipelines yet, and steps whose workers have unequal shares: all stages of
 // all workers follow one schedule.
 void check_pipelines(const TrainOptions& options) {
@@ -40,14 +54,87 @@ void check_pipelines(const TrainOptions& options) {
   if (options.memory_auto) refuse("memory.auto = true");
   if (options.recompute == RecomputeChoice::kAuto) refuse("train.recompute = \"auto\"");
   if (family_of(options) == ModelFamily::kLinear) refuse("model.family = \"linear\"");
-  const BatchChoice batch = solved(options.batch);
-  const int all = batch.sequences / batch.micro;
-  if (all % batch.workers == 0) return;
-  const int below = all / batch.workers * batch.workers * batch.micro;
+  check_equal_shares(options, fmt::format("parallel.pipeline = {}", stages));
+}
+
+// What expert groups do not support, and steps whose workers have unequal shares: the ranks of a
+// group compute every micro-batch together.
+void check_expert_groups(const TrainOptions& options) {
+  const int experts = options.parallel.expert;
+  if (experts == 1) return;
+  const auto refuse = [&](std::string_view setting) {
+    fail(ErrorCode::kUnsupported,
+         "{} is not supported with parallel.expert = {}; leave one of them out", setting, experts);
+  };
+  if (options.offload.tiers.any()) refuse("offload.*");
+  if (options.memory_auto) refuse("memory.auto = true");
+  if (options.recompute == RecomputeChoice::kAuto) refuse("train.recompute = \"auto\"");
+  if (family_of(options) != ModelFamily::kMixtral) {
+    fail(ErrorCode::kInvalidArgument,
+         "parallel.expert = {} divides the experts of a mixture, which model.family = \"{}\" does "
+         "not have; take model.family = \"mixtral\", or leave parallel.expert out",
+         experts, name(family_of(options)));
+  }
+  nn::check_expert_group(shape_of(options), experts);
+  check_equal_shares(options, fmt::format("parallel.expert = {}", experts));
+}
+
+void check_rope_scaling(const ModelChoice& model) {
+  if (model.rope_scaling != RopeScaling::kLlama3) return;
+  if (model.rope.high_turns > model.rope.low_turns) return;
   fail(ErrorCode::kInvalidArgument,
-       "a step of {} micro-batches gives {} workers unequal shares, which parallel.pipeline = {} "
-       "does not support; take train.global_batch_size = {} or {}",
-       all, batch.workers, stages, below, below + batch.workers * batch.micro);
+       "model.rope_high_freq_factor = {} must be more than model.rope_low_freq_factor = {}",
+       model.rope.high_turns, model.rope.low_turns);
+}
+
+// What cannot go through the stages in slices of tokens.
+void check_slices(const TrainOptions& options) {
+  if (!parallel::slices_tokens(options.parallel)) return;
+  const auto refuse = [&](const std::string& setting, std::string_view why) {
+    fail(ErrorCode::kUnsupported,
+         "{} is not supported with parallel.pipeline_schedule = \"terapipe\": {}", setting, why);
+  };
+  const ModelFamily family = family_of(options);
+  if (family != ModelFamily::kGpt2 && family != ModelFamily::kLlama) {
+    refuse(fmt::format("model.family = \"{}\"", name(family)),
+           "its tokens depend on later ones, which come in another slice; take 1f1b");
+  }
+  if (const int micro = solved(options.batch).micro; micro > 1) {
+    refuse(fmt::format("train.micro_batch_size = {}", micro),
+           "a slice is of one sequence; take train.micro_batch_size = 1");
+  }
+  if (options.recompute == RecomputeChoice::kFull) {
+    refuse("train.recompute = \"full\"",
+           "later slices read the keys and values of earlier ones; take \"selective\"");
+  }
+  if (options.precision == plan::Precision::kFp8) {
+    refuse("train.precision = \"fp8\"", "take bf16");
+  }
+  if (options.parallel.sequence) {
+    refuse("parallel.sequence = true", "leave one of them out");
+  }
+  if (options.parallel.context > 1) {
+    refuse(fmt::format("parallel.context = {}", options.parallel.context), "leave one of them out");
+  }
+  token_slices_of(options);  // throws for more slices than tokens
+}
+
+// What context groups cannot divide yet.
+void check_context_groups(const TrainOptions& options) {
+  const int context = options.parallel.context;
+  if (context == 1) return;
+  const auto refuse = [&](std::string_view setting) {
+    fail(ErrorCode::kUnsupported,
+         "{} is not supported with parallel.context = {}; leave one of them out", setting, context);
+  };
+  if (options.offload.tiers.any()) refuse("offload.*");
+  if (family_of(options) == ModelFamily::kLinear) refuse("model.family = \"linear\"");
+  if (family_of(options) == ModelFamily::kEncoderDecoder &&
+      options.parallel.context_attention == parallel::ContextChoice::kRing) {
+    fail(ErrorCode::kUnsupported,
+         "model.family = \"encoder-decoder\" is not supported with parallel.context_attention = "
+         "\"ring\": its attentions are of three kinds; take \"heads\"");
+  }
 }
 
 }  // namespace
@@ -57,12 +144,21 @@ void check(const TrainOptions& options) {
   parallel::check(options.offload, options.parallel, worker_position_of(options));
   check_tensor_groups(options);
   check_pipelines(options);
+  check_expert_groups(options);
+  check_slices(options);
+  check_context_groups(options);
+  check_rope_scaling(options.model);
   if (options.precision == plan::Precision::kF16 &&
       options.loss_scale.initial < options.loss_scale.min) {
     fail(ErrorCode::kInvalidArgument,
          "loss_scale.initial = {:g} is below loss_scale.min = {:g}; raise the first or lower the "
          "second",
          options.loss_scale.initial, options.loss_scale.min);
+  }
+  if (options.offload.tiers.delayed_update && options.precision == plan::Precision::kF32) {
+    fail(ErrorCode::kUnsupported,
+         "offload.delayed_update needs parameters beside their f32 master copy, which "
+         "train.precision = \"f32\" does not have; use bf16, or leave it out");
   }
   if (options.slow_rank >= options.batch.workers) {
     fail(ErrorCode::kInvalidArgument,

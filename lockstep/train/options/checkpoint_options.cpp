@@ -8,6 +8,10 @@ void bind(Config& config, CheckpointOptions& options) {
               {.min = 0});
   config.bind("checkpoint.keep_last", options.keep_last,
               "How many of the newest checkpoints are kept.", {.min = 1});
+  config.bind("checkpoint.keep_best", options.keep_best,
+              "How many checkpoints with the lowest validation losses are kept besides. A "
+              "validation that is among them is saved; 0: none.",
+              {.min = 0});
   config.bind("checkpoint.keep_every", options.keep_every,
               "Checkpoints at multiples of this step are never removed; 0: none.", {.min = 0});
   config

@@ -38,6 +38,11 @@ void find_data(RunOptions& options, const fs::path& beside) {
                             &data.validation_text, &data.validation_tokens, &options.init_from}) {
     find_path(*path, beside);
   }
+  for (std::string& text : data.mixture) {
+    data::MixtureEntry entry = data::parse_mixture_entry(text);
+    find_path(entry.path, beside);
+    text = data::format_mixture_entry(entry);
+  }
   if (!data::is_tokenizer_name(data.tokenizer)) find_path(data.tokenizer, beside);
 }
 

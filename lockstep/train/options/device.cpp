@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/device_communicator.h"
 #include "lockstep/tensor/cuda.h"
+#include "lockstep/tensor/cuda_driver.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/options/options.h"
 
@@ -11,10 +13,17 @@ namespace {
 
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
+  if (family_of(options) == ModelFamily::kMixtral) {
+    return "model.family = \"mixtral\"; take another family";
+  }
   if (options.parallel.tensor > 1) {
     return fmt::format("parallel.tensor = {}; use one rank", options.parallel.tensor);
   }
-  if (options.parallel.pipeline > 1 && options.parallel.pipeline_schedule.starts_with("zb")) {
+  if (options.parallel.context > 1) {
+    return fmt::format("parallel.context = {}; leave it out", options.parallel.context);
+  }
+  if (options.parallel.pipeline > 1 && (options.parallel.pipeline_schedule.starts_with("zb") ||
+                                        parallel::slices_tokens(options.parallel))) {
     return fmt::format("parallel.pipeline_schedule = \"{}\"; use \"1f1b\"",
                        options.parallel.pipeline_schedule);
   }
@@ -36,8 +45,9 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return fmt::format("train.precision = \"fp8\" with {} workers; use bf16",
                        options.batch.workers);
   }
-  if (options.batch.workers > 1 && options.parallel.machines > 1) {
-    return "workers on several nodes; use one node";
+  if (options.batch.workers > 1 && options.parallel.machines > 1 &&
+      options.parallel.comm.device_backend == DeviceBackend::kNative) {
+    return "workers on several nodes with comm.device_backend = \"native\"; use \"auto\"";
   }
   const nn::Tiers& tiers = options.offload.tiers;
   if (tiers.any() && options.batch.workers > 1) {
@@ -76,6 +86,30 @@ std::string too_many_ranks(const TrainOptions& options, std::size_t gpus) {
       gpus == 1 ? "one GPU for them" : fmt::format("{} GPUs for them", gpus));
 }
 
+// Why workers cannot exchange the data of their GPUs; empty if they can.
+std::string no_nccl(const TrainOptions& options) {
+  const DeviceBackend backend = options.parallel.comm.device_backend;
+  const bool needs_it = backend == DeviceBackend::kNccl ||
+                        (backend == DeviceBackend::kAuto && options.parallel.machines > 1);
+  if (options.batch.workers == 1 || !needs_it) return "";
+  const NcclInfo nccl = nccl_info();
+  if (nccl.problem.empty()) return "";
+  return fmt::format("{} workers without NCCL: {}", options.batch.workers, nccl.problem);
+}
+
+bool can_use_gpu() { return has_cuda_driver() && cuda_is_available(); }
+
+// Why `auto` takes no GPU; empty if it does. Every rank decides by what it finds, so only what all
+// ranks of one node find alike may decide.
+std::string left_aside(const TrainOptions& options) {
+  std::string why = unserved_by_gpu(options);
+  if (why.empty()) why = too_many_ranks(options, gpus_for(options).size());
+  if (why.empty() && options.batch.workers > 1 && options.parallel.machines > 1) {
+    why = "\"auto\" on several nodes; run.device = \"cuda\" takes the GPUs of all of them";
+  }
+  return why.empty() ? no_nccl(options) : why;
+}
+
 // Of several GPUs every rank of a node gets its own.
 Device chosen_device(const TrainOptions& options) {
   std::string unserved = unserved_by_gpu(options);
@@ -84,17 +118,16 @@ Device chosen_device(const TrainOptions& options) {
     return {DeviceKind::kCuda, gpus[place % gpus.size()]};
   };
   if (options.device == "auto") {
-    if (!unserved.empty() || !cuda_is_available()) return {};
-    const std::vector<int> gpus = gpus_for(options);
-    if (gpus.empty() || !too_many_ranks(options, gpus.size()).empty()) return {};
-    return own_gpu(gpus);
+    if (!can_use_gpu() || gpus_for(options).empty()) return {};
+    return left_aside(options).empty() ? own_gpu(gpus_for(options)) : Device{};
   }
   Device device = parse_device(options.device);
-  if (device.kind == DeviceKind::kCuda && cuda_is_available()) {
+  if (device.kind == DeviceKind::kCuda && can_use_gpu()) {
     const bool is_named = options.device != "cuda";
     const std::vector<int> gpus = gpus_for(options);
     if (!is_named && !gpus.empty()) device = own_gpu(gpus);
     if (unserved.empty()) unserved = too_many_ranks(options, is_named ? 1 : gpus.size());
+    if (unserved.empty()) unserved = no_nccl(options);
   }
   if (device.kind == DeviceKind::kCuda && !unserved.empty()) {
     fail(ErrorCode::kUnsupported,
@@ -144,9 +177,8 @@ void check_device(const TrainOptions& options) { memory_of(device_of(options)); 
 
 std::string unused_gpu(const TrainOptions& options) {
   if (options.device != "auto") return "";
-  if (!cuda_is_available()) return "";
-  std::string unserved = unserved_by_gpu(options);
-  if (unserved.empty()) unserved = too_many_ranks(options, gpus_for(options).size());
+  if (!can_use_gpu()) return "";
+  const std::string unserved = left_aside(options);
   if (unserved.empty()) return "";
   return "computes on the CPU, not on the GPU, which does not support " + unserved;
 }

@@ -11,7 +11,8 @@ nn::EncoderDecoderShape encoder_decoder_shape_of(const TrainOptions& options) {
          "an encoder-decoder needs model.vocabulary, or data whose tokenizer says it");
   }
   nn::EncoderDecoderShape shape;
-  const std::int64_t positions = setup_of(options).shape.sequence;
+  const nn::Setup setup = setup_of(options);
+  const std::int64_t positions = setup.shape.sequence * setup.context.size;
   shape.source_vocabulary = choice.vocabulary;
   shape.target_vocabulary = choice.vocabulary;
   shape.shared_vocabulary = true;

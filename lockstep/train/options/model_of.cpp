@@ -1,4 +1,7 @@
 // The model of a run, and what of it a rank has.
+#include <algorithm>
+#include <utility>
+
 #include "lockstep/base/error.h"
 #include "lockstep/nn/stage.h"
 #include "lockstep/train/options/options.h"
@@ -12,9 +15,13 @@ nn::ModelOptions model_options_of(const TrainOptions& options) {
     model.epsilon = static_cast<float>(options.model.norm_epsilon);
   }
   model.theta = static_cast<float>(options.model.rope_theta);
+  if (options.model.rope_scaling != RopeScaling::kNone) model.scaling = options.model.rope;
+  if (options.model.rope_scaling == RopeScaling::kLinear) model.scaling.original_positions = 0;
+  model.router_loss = options.model.router_loss;
   model.tensor = {.size = options.parallel.tensor,
                   .rank = options.parallel.tensor_rank,
                   .divides_tokens = options.parallel.sequence};
+  model.experts = {.size = options.parallel.expert, .rank = options.parallel.expert_rank};
   return model;
 }
 
@@ -42,6 +49,8 @@ nn::Model whole_model_of(TrainOptions options) {
   options.parallel.tensor = 1;
   options.parallel.tensor_rank = 0;
   options.parallel.sequence = false;
+  options.parallel.expert = 1;
+  options.parallel.expert_rank = 0;
   return unstaged_model_of(options);
 }
 
@@ -50,7 +59,8 @@ plan::PipelineShape pipeline_shape_of(const TrainOptions& options) {
   const bool interleaves = parallel.pipeline > 1 && parallel.pipeline_schedule == "interleaved";
   return {.stages = parallel.pipeline,
           .micro_batches = solved(options.batch).accumulation,
-          .chunks = interleaves ? parallel.pipeline_chunks : 1};
+          .chunks = interleaves ? parallel.pipeline_chunks : 1,
+          .slices = std::max(static_cast<int>(token_slices_of(options).size()), 1)};
 }
 
 plan::StepSchedule step_schedule_of(const TrainOptions& options) {
@@ -65,11 +75,31 @@ nn::Cut cut_of(const TrainOptions& options) {
                       pipeline_shape_of(options));
 }
 
+namespace {
+
+// A cut of undivided layers as one of layers in two halves (nn/blocks/divided_layer.h), which stay
+// together: the model begins with an embedding and ends with a head.
+nn::Cut with_divided_layers(nn::Cut cut, int blocks) {
+  int block = 0;
+  for (int& count : cut.blocks) {
+    const int end = block + count;
+    for (; block < end; ++block) {
+      if (block > 0 && block + 1 < blocks) ++count;
+    }
+  }
+  return cut;
+}
+
+}  // namespace
+
 nn::Model model_of(const TrainOptions& options) {
   nn::Model whole = unstaged_model_of(options);
   if (options.parallel.pipeline == 1) return whole;
-  return stage_of(whole, setup_of(options), *make_reference_ops(), cut_of(options),
-                  options.parallel.stage);
+  nn::Cut cut = cut_of(options);
+  if (options.parallel.expert > 1) {
+    cut = with_divided_layers(std::move(cut), static_cast<int>(whole_model_of(options).size()));
+  }
+  return stage_of(whole, setup_of(options), *make_reference_ops(), cut, options.parallel.stage);
 }
 
 }  // namespace lockstep::train

@@ -17,7 +17,9 @@ namespace {
 constexpr std::string_view kGradientNames[] = {"auto", "compute", "f32"};
 constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "auto"};
 constexpr std::string_view kTieNames[] = {"auto", "true", "false"};
-constexpr std::string_view kFamilyNames[] = {"gpt2", "llama", "bert", "encoder-decoder", "linear"};
+constexpr std::string_view kScalingNames[] = {"none", "linear", "llama3"};
+constexpr std::string_view kFamilyNames[] = {"gpt2",    "llama",           "bert",
+                                             "mixtral", "encoder-decoder", "linear"};
 
 // The names of an enumeration whose values are 0, 1, ... in this order.
 template <class Enum, std::size_t N>
@@ -45,6 +47,8 @@ void bind(Config& config, ModelChoice& model) {
   size("model.hidden", model.hidden, "The hidden size.");
   size("model.heads", model.heads, "Attention heads.");
   size("model.kv_heads", model.kv_heads, "Key/value heads; 0: as many as heads.");
+  size("model.head_size", model.head_size,
+       "The width of a head, in llama and mixtral; 0: the hidden size divided by the heads.");
   size("model.feed_forward", model.feed_forward,
        "The feed-forward width; 0: 4 times the hidden size, in llama about 8/3.");
   size("model.vocabulary", model.vocabulary,
@@ -55,26 +59,50 @@ void bind(Config& config, ModelChoice& model) {
        "Inputs of an item, in the linear family; 0: as many as the data has.");
   config
       .bind("model.norm_epsilon", model.norm_epsilon,
-            "What norms add to the variance; 0: 1e-5 in gpt2, 1e-6 in llama, 1e-12 in bert.",
+            "What norms add to the variance; 0: 1e-5 in gpt2 and mixtral, 1e-6 in llama, "
+            "1e-12 in bert.",
             {.min = 0, .max = 1})
       .formerly("model.epsilon");
   config
-      .bind("model.rope_theta", model.rope_theta, "The base of rotary positions, in llama.",
-            {.min = 1})
+      .bind("model.rope_theta", model.rope_theta,
+            "The base of rotary positions, in llama and mixtral.", {.min = 1})
       .formerly("model.theta");
+  config.bind("model.rope_scaling", model.rope_scaling, kScalingNames,
+              "How rotary positions are slowed down for long contexts, in llama and mixtral: none, "
+              "linear (all by model.rope_factor) or llama3 (the slow ones).");
+  config.bind("model.rope_factor", model.rope.factor,
+              "By how much model.rope_scaling slows positions down.", {.min = 1});
+  config.bind("model.rope_original_positions", model.rope.original_positions,
+              "The longest sequence before the scaling of llama3.", {.min = 1});
+  config.bind("model.rope_low_freq_factor", model.rope.low_turns,
+              "Below that many turns in the original positions, llama3 slows a pair down fully.",
+              {.min = 0});
+  config.bind(
+      "model.rope_high_freq_factor", model.rope.high_turns,
+      "Above that many turns in the original positions, llama3 slows a pair down not at all.",
+      {.min = 0});
+  config.bind("model.qkv_bias", model.qkv_bias,
+              "Whether queries, keys and values have biases, in llama (as in Qwen2).");
+  size("model.experts", model.experts, "Experts of a layer, in mixtral; 0: 8.");
+  size("model.experts_per_token", model.experts_per_token,
+       "Experts that every token goes to, in mixtral; 0: 2.");
+  config.bind("model.router_loss", model.router_loss,
+              "The coefficient of the loss that balances the experts, in mixtral; 0: none.",
+              {.min = 0});
   config.bind("model.dropout", model.dropout,
               "The dropout probability of embeddings, attention and residual branches.",
               {.min = 0, .max = 0.99});
   config
       .bind("model.tie_word_embeddings", model.tie_word_embeddings, kTieNames,
             "Whether the output layer shares its weights with the token embedding; auto: false in "
-            "llama, else true.")
+            "llama and mixtral, else true.")
       .formerly("model.logits", renamed_values({{"tied", "true"}, {"own", "false"}}));
 }
 
 bool describes_sizes(const ModelChoice& model) {
-  for (const int size : {model.layers, model.hidden, model.heads, model.kv_heads,
-                         model.feed_forward, model.vocabulary, model.positions, model.features}) {
+  for (const int size : {model.layers, model.hidden, model.heads, model.kv_heads, model.head_size,
+                         model.feed_forward, model.vocabulary, model.positions, model.features,
+                         model.experts, model.experts_per_token}) {
     if (size > 0) return true;
   }
   return false;
@@ -120,7 +148,9 @@ void check_countable(std::int64_t sequences, std::int64_t tokens, plan::Count wi
 
 // The widest row of a tensor that a block makes.
 plan::Count widest(const plan::ModelShape& shape, std::int64_t tokens) {
-  return std::max({shape.vocabulary, shape.hidden, shape.feed_forward,
+  const plan::Count routed = std::max<plan::Count>(1, shape.experts_per_token);
+  return std::max({shape.vocabulary, plan::product({routed, shape.hidden}),
+                   plan::product({routed, shape.feed_forward}),
                    plan::product({shape.heads, static_cast<plan::Count>(tokens)})});
 }
 
@@ -187,11 +217,18 @@ void bind(Config& config, TrainOptions& options) {
             "The type of gradients: that of train.precision (compute), f32, or auto: f32 where "
             "several micro-batches are accumulated, else compute.")
       .formerly("train.gradients");
+  config.bind("train.expert_capacity", options.expert_capacity,
+              "With a mixture of experts, how many rows an expert takes of a micro-batch, relative "
+              "to those that it would get if tokens chose all experts equally often; more are "
+              "dropped, and the tokens go on without this expert. It bounds memory with "
+              "parallel.expert. 0: nothing is dropped. Generation drops nothing.",
+              {.min = 0});
   config.bind("train.recompute", options.recompute, kRecomputeNames,
               "What backward recomputes instead of keeping it; auto: as little as fits into "
               "memory.limit, or into the free memory, chosen per block.");
   parallel::bind(config, options.parallel);
   parallel::bind(config, options.offload);
+  bind(config, options.survive);
   optim::bind(config, options.optimizer);
   optim::bind(config, options.schedule);
   optim::bind(config, options.loss_scale);
@@ -226,6 +263,8 @@ ModelFamily model_family(plan::Family family) {
       return ModelFamily::kLlama;
     case plan::Family::kBert:
       return ModelFamily::kBert;
+    case plan::Family::kMixtral:
+      return ModelFamily::kMixtral;
     case plan::Family::kGpt2:
       break;
   }
@@ -273,7 +312,7 @@ BatchChoice solved(BatchChoice batch) {
          set.size() == 1 ? "does not fit" : "do not fit together",
          given.workers > 1 ? fmt::format(" on {} ranks", given.workers) : "", what);
   };
-  const int workers = batch.workers;
+  const int workers = batch.readers();
   if (batch.sequences > 0 && batch.sequences < workers) {
     refuse(
         fmt::format("some ranks would have no work; start {} or fewer, or set "
@@ -323,7 +362,7 @@ BatchChoice solved(BatchChoice batch) {
 
 parallel::StepPlan step_plan(const BatchChoice& batch) {
   const BatchChoice all = solved(batch);
-  return {.sequences = all.sequences, .micro = all.micro};
+  return {.sequences = all.sequences, .micro = all.micro, .context = all.context};
 }
 
 ModelFamily family_of(const TrainOptions& options) {
@@ -348,11 +387,12 @@ plan::ModelShape shape_of(const TrainOptions& options) {
     return with_logits(nn::trainable(plan::find_model(choice.name)), choice.tie_word_embeddings);
   }
   if (!has_shape(options)) {
-    fail(ErrorCode::kUnsupported,
-         "this is for models of {}, {} and {}, whose sizes a formula knows; the model is of {}, "
-         "which `lockstep plan model.family={} ...` plans and `lockstep train` trains",
-         kFamilyNames[0], kFamilyNames[1], kFamilyNames[2], name(choice.family),
-         name(choice.family));
+    fail(
+        ErrorCode::kUnsupported,
+        "this is for models of {}, {}, {} and {}, whose sizes a formula knows; the model is of {}, "
+        "which `lockstep plan model.family={} ...` plans and `lockstep train` trains",
+        kFamilyNames[0], kFamilyNames[1], kFamilyNames[2], kFamilyNames[3], name(choice.family),
+        name(choice.family));
   }
   if (choice.layers == 0 || choice.hidden == 0 || choice.heads == 0) {
     fail(ErrorCode::kInvalidArgument,
@@ -367,8 +407,14 @@ plan::ModelShape shape_of(const TrainOptions& options) {
   shape.hidden = or_usual(choice.hidden, 0);
   shape.heads = or_usual(choice.heads, 0);
   shape.kv_heads = or_usual(choice.kv_heads, shape.heads);
+  shape.head_size = or_usual(choice.head_size, 0);
+  shape.qkv_biases = choice.qkv_bias;
   shape.feed_forward =
       or_usual(choice.feed_forward, plan::usual_feed_forward(family, shape.hidden));
+  if (family == plan::Family::kMixtral) {
+    shape.experts = or_usual(choice.experts, shape.experts);
+    shape.experts_per_token = or_usual(choice.experts_per_token, shape.experts_per_token);
+  }
   shape.vocabulary = or_usual(choice.vocabulary, shape.vocabulary);
   shape.positions = or_usual(choice.positions, or_usual(options.batch.sequence, shape.positions));
   shape = with_logits(nn::trainable(shape), choice.tie_word_embeddings);
@@ -379,21 +425,25 @@ plan::ModelShape shape_of(const TrainOptions& options) {
 nn::Setup setup_of(const TrainOptions& options) {
   const BatchChoice batch = solved(options.batch);
   const DType dtype = dtype_of(options.precision);
-  const bool wide = options.gradient_dtype == GradientChoice::kF32 ||
-                    options.parallel.reduction == parallel::Reduction::kTree ||
-                    (options.gradient_dtype == GradientChoice::kAuto && batch.accumulation > 1);
+  const bool wide =
+      options.gradient_dtype == GradientChoice::kF32 ||
+      options.parallel.reduction == parallel::Reduction::kTree ||
+      (options.gradient_dtype == GradientChoice::kAuto && most_backwards(options) > 1);
   const std::int64_t sequence = sequence_of(options);
   if (has_shape(options)) {
     check_countable(batch.micro, sequence, widest(shape_of(options), sequence));
   }
   const bool translates = family_of(options) == ModelFamily::kEncoderDecoder;
   const bool recomputes_auto = options.recompute == RecomputeChoice::kAuto;
-  return {.shape = {.batch = batch.micro,
-                    .sequence = sequence,
-                    .source_sequence = translates ? sequence : 0},
+  const nn::ContextGroup context = context_of(options, sequence);
+  const std::int64_t own = sequence / context.size;
+  return {.shape = {.batch = batch.micro, .sequence = own, .source_sequence = translates ? own : 0},
           .dtype = dtype,
           .gradient = wide ? DType::kF32 : dtype,
           .fp8 = options.precision == plan::Precision::kFp8,
+          .context = context,
+          .expert_capacity = options.expert_capacity,
+          .slices = token_slices_of(options),
           .recompute = recomputes_auto ? plan::Recompute::kNone
                                        : static_cast<plan::Recompute>(options.recompute),
           .recompute_of_blocks =
@@ -412,7 +462,8 @@ int threads_of(const TrainOptions& options) {
 
 parallel::WorkerPosition worker_position_of(const TrainOptions& options, int worker) {
   const BatchChoice batch = solved(options.batch);
-  return {.workers = batch.workers, .worker = worker, .most_micro_batches = batch.accumulation};
+  return {
+      .workers = batch.workers, .worker = worker, .most_micro_batches = most_backwards(options)};
 }
 
 DType dtype_of(plan::Precision precision) {

@@ -32,6 +32,8 @@
 #include "lockstep/parallel/strategy/options.h"
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/plan/memory.h"
+#include "lockstep/plan/pipeline/timetable.h"
+#include "lockstep/train/options/survive_options.h"
 
 namespace lockstep::train {
 
@@ -39,6 +41,7 @@ enum class ModelFamily : std::uint8_t {
   kGpt2,
   kLlama,
   kBert,
+  kMixtral,
   kEncoderDecoder,  // for translation
   kLinear,          // y = weight x + bias
 };
@@ -52,6 +55,9 @@ enum class TieChoice : std::uint8_t {
   kUntied,  // separate
 };
 
+// How rotary positions are scaled (ops/rotary_scaling.h).
+enum class RopeScaling : std::uint8_t { kNone, kLinear, kLlama3 };
+
 // A model by name, or by its sizes; 0: the default of the family.
 struct ModelChoice {
   std::string name;
@@ -60,17 +66,24 @@ struct ModelChoice {
   int hidden = 0;
   int heads = 0;
   int kv_heads = 0;
+  int head_size = 0;
   int feed_forward = 0;
   int vocabulary = 0;
   int positions = 0;
   int features = 0;  // of the linear family
   double norm_epsilon = 0;
   double rope_theta = 10000;
+  RopeScaling rope_scaling = RopeScaling::kNone;
+  ops::RotaryScaling rope = {.factor = 8, .original_positions = 8192};  // where it scales
+  bool qkv_bias = false;
   double dropout = 0;
+  int experts = 0;  // this and the next two of mixtral
+  int experts_per_token = 0;
+  double router_loss = nn::kUsualRouterLoss;
   TieChoice tie_word_embeddings = TieChoice::kAuto;
 };
 
-// sequences = micro * accumulation * workers. 0: not set. Any two of the first three determine the
+// sequences = micro * accumulation * readers. 0: not set. Any two of the first three determine the
 // third; with one alone, every worker has one micro-batch. If the micro-batches do not divide
 // evenly, the first workers have one more, and accumulation is theirs.
 struct BatchChoice {
@@ -79,6 +92,10 @@ struct BatchChoice {
   int micro = 0;
   int accumulation = 0;  // of a worker
   int workers = 1;       // how many there are; not a setting
+  int context = 1;       // of these, how many have the same sequences; not a setting
+
+  // Workers, or context groups of them, that have different sequences.
+  int readers() const { return workers / context; }
 };
 // With all values filled in. Throws Error(kInvalidArgument) if they contradict each other.
 BatchChoice solved(BatchChoice batch);
@@ -108,12 +125,14 @@ struct TrainOptions {
   BatchChoice batch;
   plan::Precision precision = plan::Precision::kBf16;
   GradientChoice gradient_dtype = GradientChoice::kAuto;
+  double expert_capacity = 0;  // of a mixture (nn/parts/experts.h); 0: experts take all rows
   // Saves about a seventh of a run's memory for a few per cent of the time.
   RecomputeChoice recompute = RecomputeChoice::kSelective;
   // The modes that kAuto chose for each block; empty before. Not a setting.
   std::vector<plan::Recompute> recompute_of_blocks;
   parallel::ParallelOptions parallel;
   parallel::OffloadOptions offload;
+  SurviveOptions survive;
   optim::OptimizerOptions optimizer;
   optim::ScheduleOptions schedule;
   optim::LossScaleOptions loss_scale;  // of f16
@@ -151,6 +170,9 @@ ModelFamily family_of(const TrainOptions& options);
 nn::ModelOptions model_options_of(const TrainOptions& options);
 // What this rank has of it: its shards in a tensor group, the blocks of its pipeline stage.
 nn::Model model_of(const TrainOptions& options);
+// The tokens that this rank has of sequences of that length. Throws Error(kInvalidArgument) where
+// ranks cannot divide them evenly.
+nn::ContextGroup context_of(const TrainOptions& options, std::int64_t sequence);
 // The same undivided, as checkpoints, exports and generation have it, however many ranks divide it
 // in the run.
 nn::Model whole_model_of(TrainOptions options);
@@ -159,6 +181,14 @@ nn::Model whole_model_of(TrainOptions options);
 plan::PipelineShape pipeline_shape_of(const TrainOptions& options);
 plan::StepSchedule step_schedule_of(const TrainOptions& options);
 nn::Cut cut_of(const TrainOptions& options);
+// The lengths of the slices in which sequences go through its stages (nn/token_slice.h); empty:
+// sequences are whole. By parallel.pipeline_slices, or those with the least computed time
+// (plan/pipeline/token_slices.h). Throws Error(kInvalidArgument) for more slices than tokens.
+std::vector<std::int64_t> token_slices_of(const TrainOptions& options);
+// Times of the computations of its step, for a simulation.
+plan::StepTimes step_times_of(const TrainOptions& options);
+// How often a step of one worker adds to gradients: micro-batches, or slices of them.
+std::int64_t most_backwards(const TrainOptions& options);
 nn::Setup setup_of(const TrainOptions& options);
 nn::OptimizerState optimizer_state_of(const TrainOptions& options);
 int threads_of(const TrainOptions& options);

@@ -15,6 +15,8 @@ void bind(Config& config, RunOptions& options) {
   config.bind("run.dir", options.dir,
               "The folder of the run: its checkpoints, metrics and report. An interrupted run in "
               "it is resumed.");
+  config.bind("run.name", options.name,
+              "A name for people: in the lines of the run, its report and lockstep runs.");
   config.bind(
       "run.resume", options.resume,
       "Whether to continue from the newest checkpoint in run.dir; false: a run.dir that has "
@@ -39,6 +41,14 @@ void bind(Config& config, RunOptions& options) {
               "Batches of a validation, each as large as that of a step; 0: all that is held back; "
               "-1: as many as cost 5 % of the steps between two validations.",
               {.min = kOpenBatches});
+  config.bind("train.early_stopping", options.early_stopping,
+              "Ends the run after that many validations in a row whose loss is not below the "
+              "lowest one before; 0: never.",
+              {.min = 0});
+  config.bind("train.early_stopping_delta", options.early_stopping_delta,
+              "By how much a validation loss must be lower for train.early_stopping to count it as "
+              "an improvement.",
+              {.min = 0});
   config.bind("train.log_every", options.log_every,
               "Steps between progress lines where the output is not a terminal.", {.min = 1});
   config.bind("train.trace", options.trace,
@@ -54,6 +64,7 @@ void bind(Config& config, RunOptions& options) {
               {.min = 0, .max = 100});
   config.bind("sample.prompt", options.sample.prompt, "The prompt of a sample.");
   bind(config, options.checkpoint);
+  bind(config, options.live);
   lockstep::bind(config, options.comm);
   accept_familiar_names(config);
 }
@@ -87,9 +98,10 @@ void check_data(const RunOptions& options) {
   if (!of_numbers && family != ModelFamily::kEncoderDecoder) return;
   const struct {
     std::string_view key;
-    const std::string& value;
+    std::string value;
   } others[] = {{"data.text", data.text},
                 {"data.tokens", data.tokens},
+                {"data.mixture", data.mixture.empty() ? "" : data.mixture.front()},
                 {of_numbers ? "data.pairs" : "data.table", of_numbers ? data.pairs : data.table}};
   for (const auto& other : others) {
     if (other.value.empty()) continue;
@@ -98,6 +110,26 @@ void check_data(const RunOptions& options) {
          of_numbers ? "numbers" : "translations", other.key, other.value,
          of_numbers ? "data.table, a CSV file," : "data.pairs");
   }
+}
+
+// Workers that do not wait for each other have no common parameters to judge.
+void check_follows_validation(const RunOptions& options) {
+  if (options.checkpoint.keep_best > 0 && options.train.offload.tiers.delayed_update) {
+    fail(ErrorCode::kUnsupported,
+         "checkpoint.keep_best = {} keeps checkpoints by the validation losses of their "
+         "parameters; with offload.delayed_update a validation is of the parameters of the step "
+         "before. Leave one of them out",
+         options.checkpoint.keep_best);
+  }
+  const parallel::ParallelOptions& parallel = options.train.parallel;
+  const bool lockstep = parallel.strategy != parallel::StrategyKind::kParameterServer ||
+                        parallel.server.consistency == parallel::Consistency::kBsp;
+  if (lockstep || (options.checkpoint.keep_best == 0 && options.early_stopping == 0)) return;
+  fail(ErrorCode::kUnsupported,
+       "{} needs workers that wait for each other, so that a validation is of the parameters that "
+       "a checkpoint holds; with parallel.strategy = \"parameter_server\" set parallel.consistency "
+       "= \"bsp\", or leave it out",
+       options.early_stopping > 0 ? "train.early_stopping" : "checkpoint.keep_best");
 }
 
 }  // namespace
@@ -132,6 +164,7 @@ RunOptions completed(RunOptions options) {
   }
   check(train);
   check_data(options);
+  check_follows_validation(options);
   check_algorithms(options.comm);
   options.comm.grid_extents();
   if (options.comm.emulated_nodes > 1 &&

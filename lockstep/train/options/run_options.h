@@ -8,6 +8,7 @@
 #include "lockstep/comm/options.h"
 #include "lockstep/data/options.h"
 #include "lockstep/train/options/checkpoint_options.h"
+#include "lockstep/train/options/live_options.h"
 #include "lockstep/train/options/options.h"
 
 namespace lockstep::train {
@@ -29,8 +30,10 @@ struct RunOptions {
   data::DataOptions data;
   CheckpointOptions checkpoint;
   SampleOptions sample;
+  LiveOptions live;
   CommOptions comm;
   std::string dir = "run";
+  std::string name;       // for people
   std::string init_from;  // parameters to begin with: a run, a checkpoint, a Hugging Face folder
   bool resume = true;
   int steps = 1000;
@@ -38,6 +41,8 @@ struct RunOptions {
   double warmup_ratio = 0;  // of steps, where schedule.warmup_steps is 0
   int validate_every = 250;
   int validate_batches = kOpenBatches;  // of a validation, as large as a step
+  int early_stopping = 0;  // validations in a row without a lower loss that end the run; 0: never
+  double early_stopping_delta = 0;  // by how much a loss has to be lower
   int log_every = 10;
   bool trace = false;
   int trace_steps = 20;

@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <span>
+#include <sstream>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ std::string strategy_text(const parallel::Strategy& strategy,
   if (options.pipeline > 1) {
     parts.push_back(fmt::format("pipeline {} ({})", options.pipeline, options.pipeline_schedule));
   }
+  if (options.context > 1) parts.push_back(fmt::format("context {}", options.context));
+  if (options.expert > 1) parts.push_back(fmt::format("expert {}", options.expert));
   if (options.tensor > 1) parts.push_back(fmt::format("tensor {}", options.tensor));
   return fmt::format("{}", fmt::join(parts, " x "));
 }
@@ -55,7 +58,9 @@ struct ModelSize {
   std::size_t parameters = 0;
   double flops = 0;
 };
-ModelSize size_of_model(const TrainOptions& options, const Ops& ops) {
+ModelSize size_of_model(TrainOptions options, const Ops& ops) {
+  options.parallel.context = 1;
+  options.parallel.context_rank = 0;
   ModelSize size;
   for (const nn::BlockSpec& spec : specs_of(whole_model_of(options), setup_of(options), ops)) {
     size.flops += spec.forward_flops + spec.backward_flops;
@@ -64,6 +69,24 @@ ModelSize size_of_model(const TrainOptions& options, const Ops& ops) {
     }
   }
   return size;
+}
+
+// Lines as text, for the other ranks: "COUNT EACH NAME", a line each.
+std::string memory_text(const std::vector<nn::ClassLine>& lines) {
+  std::string text;
+  for (const nn::ClassLine& line : lines) {
+    text += fmt::format("{} {} {}\n", line.count, line.each, line.name);
+  }
+  return text;
+}
+std::vector<nn::ClassLine> parse_memory(const std::string& text) {
+  std::vector<nn::ClassLine> lines;
+  std::istringstream stream(text);
+  nn::ClassLine line;
+  while (stream >> line.count >> line.each && stream.ignore() && std::getline(stream, line.name)) {
+    lines.push_back(line);
+  }
+  return lines;
 }
 
 }  // namespace
@@ -76,8 +99,9 @@ RunFacts run_facts(RunParts run) {
   RunFacts facts;
   facts.batch = step.sequences;
   facts.micro_batch = step.micro;
-  facts.step_tokens = step.sequences * plan.setup.shape.sequence;
+  facts.step_tokens = step.sequences * plan.setup.shape.sequence * plan.setup.context.size;
   facts.folder = options.dir;
+  facts.name = options.name;
   facts.model = run.trainer.replica().model().name();
   facts.precision = plan::name(options.train.precision);
   facts.hardware = run.ops.name();
@@ -101,6 +125,9 @@ RunFacts run_facts(RunParts run) {
   facts.first_step = run.trainer.state().steps + 1;
   facts.memory = class_lines(plan);
   facts.memory_bytes = plan.bytes();
+  for (const std::string& text : run.group.texts(memory_text(facts.memory))) {
+    facts.memory_of_ranks.push_back(parse_memory(text));
+  }
   return facts;
 }
 

@@ -1,5 +1,7 @@
 #include "lockstep/train/run/job.h"
 
+#include <utility>
+
 #include "lockstep/parallel/communication/machines.h"
 #include "lockstep/train/dataset/shared_data.h"
 
@@ -16,18 +18,20 @@ JobShape shape_of_job(const RunSettings& settings, Communicator* world, int thre
 }
 
 parallel::StrategyJob strategy_job(const RunOptions& options, const std::string& host) {
+  CommOptions comm = options.comm;
+  comm.timeout = comm.wait_timeout();
   return {.options = options.train.parallel,
           .optimizer = options.train.optimizer,
-          .comm = options.comm,
+          .comm = std::move(comm),
           .host = host,
-          .most_micro_batches = solved(options.train.batch).accumulation};
+          .most_micro_batches = most_backwards(options.train)};
 }
 
 RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator& world,
                  const StopSignal& stop) {
   RunGroup group(&world);
   try {
-    await_shared_dataset(group, stop);
+    await_shared_dataset(group, ranks.generation == 0 ? &stop : nullptr);
   } catch (const StoppedBeforeTheFirstStep&) {
     return RunOutcome::kInterrupted;
   }

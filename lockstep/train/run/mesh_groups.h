@@ -1,16 +1,18 @@
 // The groups of a job whose ranks divide a model (plan/mesh/mesh.h): tensor groups, pipelines of
-// these, and between them the workers of data parallelism.
+// these, context groups of workers that have the same sequences, expert groups of workers that have
+// others, and all workers, which data parallelism and ZeRO are for.
 #pragma once
 
 #include <memory>
 #include <optional>
 
 #include "lockstep/comm/communicator.h"
+#include "lockstep/nn/context_axis.h"
+#include "lockstep/nn/expert_axis.h"
 #include "lockstep/nn/pipeline_axis.h"
 #include "lockstep/nn/tensor_axis.h"
 #include "lockstep/parallel/strategy/communication_group.h"
-#include "lockstep/parallel/strategy/options.h"
-#include "lockstep/plan/mesh/mesh.h"
+#include "lockstep/parallel/strategy/mesh_of_job.h"
 
 namespace lockstep::train {
 
@@ -18,13 +20,14 @@ class MeshGroups {
  public:
   // nullptr: one rank. `world` outlives it.
   MeshGroups(const parallel::ParallelOptions& options, Communicator* world) : workers_(world) {
-    if (world == nullptr || parallel::ranks_per_worker(options) == 1) return;
-    const plan::Mesh mesh = plan::mesh_of(
-        world->size(), {.data = 0, .pipeline = options.pipeline, .tensor = options.tensor});
-    const auto group = [&](plan::Axis axis) {
-      return world->split(mesh.color(axis, world->rank()), mesh.key(axis, world->rank()));
+    if (world == nullptr || parallel::ranks_per_model(options) == 1) return;
+    const plan::Mesh mesh = *parallel::mesh_of_job(options, world->size());
+    const auto group = [&](plan::Axes axes) {
+      return world->split(mesh.color(axes, world->rank()), mesh.key(axes, world->rank()));
     };
     if (options.tensor > 1) tensor_axis_.emplace(*(tensor_ = group(plan::Axis::kTensor)));
+    if (options.expert > 1) expert_axis_.emplace(*(expert_ = group(plan::Axis::kExpert)));
+    if (options.context > 1) context_axis_.emplace(*(context_ = group(plan::Axis::kContext)));
     if (options.pipeline > 1) {
       pipeline_ = group(plan::Axis::kPipeline);
       if (options.device != Device{}) {
@@ -32,22 +35,28 @@ class MeshGroups {
       }
       pipeline_axis_.emplace(*pipeline_, on_device_ ? *on_device_ : *pipeline_);
     }
-    data_ = group(plan::Axis::kData);
+    data_ = group({plan::Axis::kData, plan::Axis::kExpert, plan::Axis::kContext});
     workers_ = data_->size() > 1 ? data_.get() : nullptr;
   }
 
   // nullptr: there are none.
   nn::TensorAxis* tensor() { return tensor_axis_ ? &*tensor_axis_ : nullptr; }
+  nn::ContextAxis* context() { return context_axis_ ? &*context_axis_ : nullptr; }
+  nn::ExpertAxis* expert() { return expert_axis_ ? &*expert_axis_ : nullptr; }
   nn::PipelineAxis* pipeline() { return pipeline_axis_ ? &*pipeline_axis_ : nullptr; }
   // The ranks of all workers at this rank's place in its worker; nullptr: there is one.
   Communicator* workers() const { return workers_; }
 
  private:
   std::unique_ptr<Communicator> tensor_;
+  std::unique_ptr<Communicator> context_;
+  std::unique_ptr<Communicator> expert_;
   std::unique_ptr<Communicator> pipeline_;
   std::unique_ptr<Communicator> on_device_;  // the same ranks, over the memory of GPUs
   std::unique_ptr<Communicator> data_;
   std::optional<nn::TensorAxis> tensor_axis_;
+  std::optional<nn::ContextAxis> context_axis_;
+  std::optional<nn::ExpertAxis> expert_axis_;
   std::optional<nn::PipelineAxis> pipeline_axis_;
   Communicator* workers_;
 };

@@ -111,7 +111,9 @@ Nonfinite first_nonfinite(nn::Replica& replica, parallel::Strategy& strategy, Ru
   nn::MicroBatch micro_batch = first;
   replica.set_listener(&finder);
   const std::size_t count = micro_batches.size();
-  const bool agrees = at_once || replica.tensor_group().size > 1 || replica.model().stages() > 1;
+  const bool agrees = at_once || replica.tensor_group().size > 1 ||
+                      replica.setup().context.size > 1 || replica.model().stages() > 1 ||
+                      replica.expert_axis() != nullptr;
   const std::size_t rounds = agrees ? most_of_all(group, count) : count;
   for (std::size_t i = 0; i < rounds; ++i) {
     if (agrees ? one_has_found(group, finder) : !finder.found().text.empty()) break;

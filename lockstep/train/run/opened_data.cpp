@@ -22,15 +22,18 @@ CacheFolders cache_of(const std::filesystem::path& run, bool leads) {
 }  // namespace
 
 OpenedData::OpenedData(const RunOptions& options, RunGroup everybody, bool leads,
-                       const StopSignal& stop, const Audience& audience)
+                       const StopSignal* stop, const Audience& audience)
     : dataset(open_shared_dataset(
           everybody, stop, [&](std::string_view text) { audience.notice(std::string(text)); },
           [&](const Tell& tell) {
             if (leads) folder.emplace(options.dir);
             // A single document can take minutes to tokenise, and longer to learn from.
-            const StopDeadline deadline(stop, kToBeContinued, [this] {
-              if (folder) folder->leave();
-            });
+            std::optional<StopDeadline> deadline;
+            if (stop != nullptr) {
+              deadline.emplace(*stop, kToBeContinued, [this] {
+                if (folder) folder->leave();
+              });
+            }
             model_tokenizer = tokenizer_of_start(options);
             return open_dataset(options.data, cache_of(options.dir, leads), tell, model_tokenizer);
           })) {}

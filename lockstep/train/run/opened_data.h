@@ -23,8 +23,9 @@ struct OpenedData {
   // All ranks of the job, `everybody`, take part, so that none of them waits for longer than its
   // timeout; servers call await_shared_dataset() instead. Throws StoppedBeforeTheFirstStep if the
   // run is asked to stop meanwhile, and Error if data or folder cannot be opened. If the code takes
-  // long to notice a stop request, the process ends without returning (StopDeadline).
-  OpenedData(const RunOptions& options, RunGroup everybody, bool leads, const StopSignal& stop,
+  // long to notice a stop request, the process ends without returning (StopDeadline). Without
+  // `stop` requests to stop wait: there are steps to save.
+  OpenedData(const RunOptions& options, RunGroup everybody, bool leads, const StopSignal* stop,
              const Audience& audience);
 };
 

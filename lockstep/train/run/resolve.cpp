@@ -31,14 +31,21 @@ RunSettings plan_job(const RunSettings& given, const JobShape& job) {
   RunSettings planned = given;
   RunOptions& options = planned.options;
   options.train.batch.workers = job.workers;
+  options.train.batch.context = options.train.parallel.context;
   options.train.parallel.machines = job.nodes;
   options.train.node_place = job.node_place;
   parallel::ParallelOptions& parallel = options.train.parallel;
-  if (parallel::ranks_per_worker(parallel) > 1) {
-    const plan::Coordinates at =
-        plan::Mesh({.data = job.workers, .pipeline = parallel.pipeline, .tensor = parallel.tensor})
-            .coordinates_of(job.rank);
+  if (parallel::ranks_per_model(parallel) > 1) {
+    const int per_data = parallel.context * parallel.expert;
+    const plan::Coordinates at = plan::Mesh({.data = job.workers / per_data,
+                                             .pipeline = parallel.pipeline,
+                                             .tensor = parallel.tensor,
+                                             .context = parallel.context,
+                                             .expert = parallel.expert})
+                                     .coordinates_of(job.rank);
     parallel.tensor_rank = at.tensor;
+    parallel.context_rank = at.context;
+    parallel.expert_rank = at.expert;
     parallel.stage = at.pipeline;
   }
   if (options.train.threads == 0) options.train.threads = job.threads;

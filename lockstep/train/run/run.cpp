@@ -18,10 +18,12 @@
 #include "lockstep/train/dataset/batch_source.h"
 #include "lockstep/train/dataset/fingerprint.h"
 #include "lockstep/train/dataset/shared_data.h"
+#include "lockstep/train/memory/mirror_memory.h"
 #include "lockstep/train/memory/run_plan.h"
 #include "lockstep/train/run/algorithm_record.h"
 #include "lockstep/train/run/at_fault.h"
 #include "lockstep/train/run/audience.h"
+#include "lockstep/train/run/beginning.h"
 #include "lockstep/train/run/changed_settings.h"
 #include "lockstep/train/run/facts.h"
 #include "lockstep/train/run/job.h"
@@ -29,11 +31,13 @@
 #include "lockstep/train/run/opened_data.h"
 #include "lockstep/train/run/owed.h"
 #include "lockstep/train/run/resolve.h"
+#include "lockstep/train/run/run_validations.h"
 #include "lockstep/train/run/samples.h"
 #include "lockstep/train/run/saving.h"
+#include "lockstep/train/run/shard_mirror.h"
 #include "lockstep/train/run/start.h"
+#include "lockstep/train/run/step_batches.h"
 #include "lockstep/train/run/trace.h"
-#include "lockstep/train/run/unused_settings.h"
 #include "lockstep/train/run/validation.h"
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/trainer/run_group.h"
@@ -53,6 +57,7 @@ class Run {
     const StopSignal& stop;
     RunGroup group;
     MeshGroups& mesh;
+    Survival* survival;
   };
 
   Run(const Parts& parts, std::unique_ptr<parallel::Strategy> strategy)
@@ -73,6 +78,7 @@ class Run {
         own_trainer_(make_trainer(parts.mesh)),
         trainer_(*own_trainer_),
         source_(make_source(options_.train, dataset_, trainer_.replica().setup().shape)),
+        batches_(*source_, *strategy_, step_plan(options_.train.batch), options_.steps),
         saving_({.options = options_,
                  .config = resolved_.config(),
                  .audience = audience_,
@@ -82,31 +88,57 @@ class Run {
                  .data = data_,
                  .model_tokenizer = parts.opened.model_tokenizer,
                  .strategy = *strategy_,
-                 .trainer = trainer_}) {
+                 .trainer = trainer_,
+                 .survival = parts.survival}),
+        validations_({.options = options_,
+                      .audience = audience_,
+                      .stop = stop_,
+                      .group = group_,
+                      .checkpoints = checkpoints_,
+                      .source = *source_,
+                      .strategy = *strategy_,
+                      .trainer = trainer_,
+                      .saving = saving_}),
+        survival_(parts.survival) {
     source_->limit_validation(validated_sequences(options_));
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
     if (timed_ != nullptr) trainer_.trace_operations(*timed_);
     group_.check_data(data_);
     check_prompt(options_, dataset_);
-    resumed_ = saving_.start();
+    if (survival_ != nullptr) {
+      survival_->keeps = keeps_states(trainer_.replica(), *strategy_, options_.train.parallel);
+      if (survival_->keeps) trainer_.set_survives();
+      survival_->keeps = survival_->keeps || mirrors_shards(options_.train, ops_.device());
+    }
+    const RunSaving::Began began = saving_.start();
+    resumed_ = began != RunSaving::Began::kAtFirst;
+    if (mirrors_shards(options_.train, ops_.device())) begin_mirror();
     group_.together([&] {
       if (!folder_) return;
       algorithms_.emplace(options_.dir);
-      if (!resumed_) return;
+      if (began != RunSaving::Began::kFromCheckpoint) return;
       changed_ = changed_settings(RunFolder::config_of(options_.dir), resolved_.config());
       other_data_ = changed_data(checkpoints_.data_of(trainer_.state().steps), data_);
     });
   }
 
   RunOutcome go() {
+    if (survival_ != nullptr) survival_->forget();  // all have the states
+    const auto known = saving_.source() ? saving_.source()->record : std::nullopt;
     Owed owed;
-    if (resumed_ && (strategy_->in_lockstep() || trainer_.state().steps == options_.steps)) {
-      owed = owed_after(trainer_.state().steps, options_, dataset_, *source_, group_);
+    if (resumed_) validations_.resume(trainer_.state().steps);
+    if (resumed_ && (strategy_->in_lockstep() || is_over())) {
+      const bool at_end = trainer_.state().steps == options_.steps || validations_.stops_early();
+      owed =
+          owed_after(trainer_.state().steps, at_end, options_, dataset_, *source_, group_, known);
     }
     const bool idle =
-        resumed_ && trainer_.state().steps >= options_.steps && !owed.validation && !owed.sample;
+        resumed_ && !saving_.source() && is_over() && !owed.validation && !owed.sample;
     if (idle) {
-      tell_idle();
+      // Nothing begins, so nothing in the folder changes.
+      audience_.notice(validations_.stops_early()
+                           ? stopped_early(trainer_.state().steps, validations_.why_it_stops())
+                           : nothing_to_do(options_, trainer_.state().steps));
     } else {
       group_.together([&] {
         if (folder_) folder_->begin(resolved_.config().resolved());
@@ -117,13 +149,14 @@ class Run {
     }
     const parallel::StepPlan plan = step_plan(options_.train.batch);
     RunOutcome outcome = RunOutcome::kFinished;
-    const bool has_steps = trainer_.state().steps < options_.steps;
-    while (const auto share = strategy_->next(plan, trainer_.state().steps, options_.steps)) {
+    const bool has_steps = !is_over();
+    while (const auto share = next_share(plan)) {
       if (step(plan, *share)) continue;
       strategy_->stop();
       outcome = RunOutcome::kInterrupted;
       break;
     }
+    if (mirror_ != nullptr) mirror_->wait();
     const bool finished = outcome == RunOutcome::kFinished;
     if (finished && has_steps && !strategy_->in_lockstep() && group_.leads()) finish_shares();
     if (held_) tell_held(finished);
@@ -140,10 +173,25 @@ class Run {
       trace_ = write_run_trace(group_, *strategy_, options_.dir, audience_);
     }
     if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
+    if (!idle && outcome == RunOutcome::kFinished && validations_.stops_early()) {
+      audience_.notice(stopped_early(trainer_.state().steps, validations_.why_it_stops()));
+    }
     // Ranks stay until the leader has saved: an earlier exit would look like a failure.
     if (strategy_->in_lockstep()) group_.barrier();
     saving_.check_saved();
     return outcome;
+  }
+
+  // Ranks were lost: copies the states, where they are the whole run's. Whether this worker can go
+  // on.
+  bool survives() {
+    if (survival_ == nullptr || !survival_->keeps) return false;
+    if (mirror_ != nullptr) {
+      survival_->shards = mirror_->take(trainer_.last_settled());
+    } else {
+      survival_->kept = keep_states(trainer_);
+    }
+    return true;
   }
 
   // That was written; empty: none.
@@ -158,8 +206,17 @@ class Run {
     group_.together([&] { check_limit(options, plan_run(options, ops_, worker), ops_, worker); });
     std::unique_ptr<Trainer> trainer;
     group_.together([&] { trainer = std::make_unique<Trainer>(options, ops_, *strategy_); });
-    trainer->set_axes(mesh.tensor(), mesh.pipeline());
+    trainer->set_axes(mesh.tensor(), mesh.pipeline(), mesh.context(), mesh.expert());
     return trainer;
+  }
+
+  // At once, so that a rank that dies in the first step is mirrored already.
+  void begin_mirror() {
+    mirror_ =
+        std::make_unique<ShardMirror>(*group_.world(), trainer_.replica(), strategy_->trace());
+    mirror_->begin(*trainer_.last_settled());
+    mirror_->wait();
+    trainer_.set_before_update([this] { mirror_->wait(); });
   }
 
   RunFacts facts() {
@@ -173,55 +230,39 @@ class Run {
   }
 
   void tell_beginning(const Owed& owed) const {
-    for (const std::string& text : unused(options_, dataset_, *source_)) audience_.warning(text);
-    for (const std::string& text : unused_settings(options_, resolved_.config(), ops_)) {
-      audience_.warning(text);
-    }
-    if (const std::string text = batch_of_ranks(options_.train, resolved_.config());
-        !text.empty()) {
-      audience_.notice(text);
-    }
-    if (!other_data_.empty()) audience_.warning(other_data_);
-    if (const std::string why = unused_gpu(options_.train); !why.empty()) audience_.notice(why);
-    if (!resolved_.memory_choice().empty()) audience_.notice(resolved_.memory_choice());
-    if (!changed_.empty())
-      audience_.notice("settings that changed since the checkpoint: " + changed_);
-    const std::int64_t done = trainer_.state().steps;
-    if (owed.validation || owed.sample) {
-      audience_.notice(fmt::format("continues after step {}, whose {} is still missing", done,
-                                   owed.validation ? "validation" : "sample"));
-    } else if (resumed_) {
-      audience_.notice(fmt::format("continues after step {}", done));
-    }
-  }
-
-  // Nothing begins, so nothing in the folder changes.
-  void tell_idle() const {
-    audience_.notice(
-        fmt::format("train.steps = {} are done, so there is nothing to do. With more train.steps "
-                    "it continues after step {}",
-                    options_.steps, trainer_.state().steps));
+    train::tell_beginning({.resolved = resolved_,
+                           .audience = audience_,
+                           .dataset = dataset_,
+                           .source = *source_,
+                           .ops = ops_,
+                           .changed_settings = changed_,
+                           .changed_data = other_data_,
+                           .mirrors_in_vain = mirror_ != nullptr && survival_ == nullptr,
+                           .owed = owed,
+                           .done = trainer_.state().steps,
+                           .states_of = saving_.source() ? saving_.source()->what : "",
+                           .resumed = resumed_});
   }
 
   // Whether it was done: not where a worker was asked to end.
   bool step(const parallel::StepPlan& plan, const parallel::Share& share) {
     const auto begin = SteadyClock::now();
-    const std::int64_t first =
-        (share.step - 1) * plan.sequences + share.first_micro_batch * plan.micro;
-    const auto micro_batches = read_batches(static_cast<std::uint64_t>(first), share);
+    const auto micro_batches = batches_.read(share);
     StepRecord record;
     record.data_seconds = seconds_since(begin);
-    auto metrics = trainer_.step(micro_batches, share, stop_.came());
+    auto metrics = trainer_.step(micro_batches, share, stop_.came(),
+                                 [&] { return batches_.read_after(share); });
     if (!metrics) return false;
+    if (mirror_ != nullptr) mirror_->begin(*trainer_.last_settled());
     record.metrics = std::move(*metrics);
     record.workers =
         costs_of_workers(record.metrics.costs, group_.size(), options_.train.parallel.tensor);
     record.metrics.seconds -= saving_.take_waited();
     saving_.changed();
     saving_.look();
-    check_finite(record.metrics, micro_batches,
-                 static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
+    check_finite(record.metrics, plan, share);
     saving_.found_finite(record.metrics.step - 1);
+    saving_.compare_if_due();
     if (strategy_->in_lockstep()) {
       tell(record, record.metrics.step - 1, record.metrics.step == options_.steps);
     } else if (group_.leads()) {
@@ -230,11 +271,23 @@ class Run {
     return true;
   }
 
+  // All steps are done, or the validation loss no longer falls.
+  bool is_over() const {
+    return trainer_.state().steps >= options_.steps || validations_.stops_early();
+  }
+
+  std::optional<parallel::Share> next_share(const parallel::StepPlan& plan) {
+    if (validations_.stops_early()) return std::nullopt;
+    return strategy_->next(plan, trainer_.state().steps, options_.steps);
+  }
+
   // Reports a step, after doing what is due since `before`, the last reported step.
   void tell(StepRecord& record, std::int64_t before, bool last) {
     const std::int64_t done = record.metrics.step;
     const auto is_due = [&](int every) { return every > 0 && done / every > before / every; };
-    if (last || is_due(options_.validate_every)) validate(record);
+    const bool validates = last || is_due(options_.validate_every);
+    if (validates) validations_.take(record);
+    last = last || validations_.stops_early();
     record.checkpoint_seconds = saving_.take_stalled();
     record.background_seconds = saving_.take_background();
     const Device device = ops_.device();
@@ -242,8 +295,8 @@ class Run {
     // Before the checkpoint: observers have every step that a checkpoint holds, even if the process
     // is killed now.
     audience_.step(record);
-    check_validation(record);
-    if (is_due(options_.checkpoint.every) && !last) {
+    const bool is_best = validates && validations_.follow(record);
+    if ((is_best || is_due(options_.checkpoint.every)) && !last) {
       store_algorithms();
       saving_.save();
     }
@@ -258,18 +311,28 @@ class Run {
   }
 
   void catch_up(Owed owed) {
-    if (owed.validation) {
-      validate(owed.record);
-      if (owed.record.validation_loss) audience_.step(owed.record);
-      check_validation(owed.record);
+    if (owed.validation) validations_.take(owed.record);
+    if (owed.report || (owed.validation && owed.record.validation_loss)) {
+      audience_.step(owed.record);
     }
-    if (owed.sample) write_sample(owed.record.metrics.step);
+    const bool is_best = owed.validation ? validations_.follow(owed.record)
+                                         : resumed_ && validations_.is_best(owed.record);
+    const std::int64_t done = owed.record.metrics.step;
+    const int every = options_.checkpoint.every;
+    const bool save_is_due = saving_.source() && every > 0 && done % every == 0;
+    if (is_best || (save_is_due && !is_over() && !saving_.saved())) saving_.save();
+    if (owed.sample) {
+      write_sample(done);
+    } else if (owed.validation && validations_.stops_early()) {
+      sample_is_left_ = options_.sample.every > 0;
+    }
   }
 
   // Whether a worker was asked to end in the last validation or sample.
   bool was_cut() {
-    const double mine = cut_ ? 1 : 0;
-    if (!strategy_->in_lockstep()) return cut_;
+    const bool cut = cut_ || validations_.was_cut();
+    const double mine = cut ? 1 : 0;
+    if (!strategy_->in_lockstep()) return cut;
     return std::ranges::any_of(group_.numbers(std::span(&mine, 1)), [](double x) { return x > 0; });
   }
 
@@ -302,61 +365,17 @@ class Run {
     if (held_) held_->metrics.step = options_.steps;
   }
 
-  std::span<const nn::Batch> read_batches(std::uint64_t first, const parallel::Share& share) {
-    strategy_->trace().begin_step(share.step);
-    const parallel::TraceScope scope(strategy_->trace(),
-                                     {.lane = parallel::TraceLane::kWaiting, .kind = "data"});
-    return source_->training(first, static_cast<int>(share.micro_batches));
-  }
-
   // A loss or a gradient that is NaN has changed nothing, but would come again.
-  void check_finite(const StepMetrics& metrics, std::span<const nn::Batch> micro_batches,
-                    std::uint64_t first_sequence) {
+  void check_finite(const StepMetrics& metrics, const parallel::StepPlan& plan,
+                    const parallel::Share& share) {
     const auto& scale = trainer_.state().loss_scale;
     if (std::isfinite(metrics.loss)) {
       if (!metrics.skipped) return;
       if (scale && !optim::is_exhausted(*scale, options_.train.loss_scale)) return;
     }
     saving_.finish();
-    fail_step(at_fault(), metrics, micro_batches, first_sequence);
-  }
-
-  // Stops before saving when the validation loss is NaN.
-  void check_validation(const StepRecord& record) {
-    if (!record.validation_loss) return;
-    if (std::isfinite(*record.validation_loss)) return saving_.found_finite(record.metrics.step);
-    saving_.finish();
-    std::vector<nn::Batch> first;  // of this worker
-    const auto judge =
-        static_cast<std::uint64_t>(strategy_->in_lockstep() ? strategy_->worker() : 0);
-    if (judge < source_->validation_batches()) first.push_back(source_->validation(judge));
-    fail_validation(at_fault(), record.metrics.step, *record.validation_loss, first);
-  }
-
-  RunAtFault at_fault() {
-    return {.replica = trainer_.replica(),
-            .strategy = *strategy_,
-            .group = group_,
-            .checkpoints = checkpoints_,
-            .options = options_.train};
-  }
-
-  void validate(StepRecord& record) {
-    const auto begin = SteadyClock::now();
-    const parallel::TraceScope scope(strategy_->trace(),
-                                     {.lane = parallel::TraceLane::kCompute, .kind = "validation"});
-    const bool shared = strategy_->in_lockstep();
-    if (!shared && !group_.leads()) return;
-    log_debug("validates after step {}", record.metrics.step);
-    RunGroup judges = shared ? group_ : RunGroup(nullptr);
-    const auto tell = [&](std::uint64_t done, std::uint64_t all) {
-      audience_.validating({.step = record.metrics.step, .done = done, .all = all});
-    };
-    const Validation taken =
-        validation_loss(trainer_.replica(), *strategy_, *source_, judges, stop_, tell);
-    record.validation_loss = taken.loss;
-    cut_ = cut_ || taken.cut;
-    record.validation_seconds = seconds_since(begin);
+    fail_step(validations_.at_fault(), metrics, batches_.read_again(share),
+              static_cast<std::uint64_t>(share.first_micro_batch * plan.micro));
   }
 
   void tell_interrupted() const {
@@ -393,7 +412,11 @@ class Run {
   std::unique_ptr<Trainer> own_trainer_;
   Trainer& trainer_;
   std::unique_ptr<BatchSource> source_;
+  StepBatches batches_;
   RunSaving saving_;
+  RunValidations validations_;
+  Survival* survival_;
+  std::unique_ptr<ShardMirror> mirror_;        // with survive.mirror
   std::optional<AlgorithmRecord> algorithms_;  // where there is a folder
   bool resumed_ = false;
   std::string changed_;     // settings since the last start
@@ -406,7 +429,7 @@ class Run {
   std::optional<StepRecord> held_;
   Told told_;
   bool sample_is_left_ = false;  // that of the last step
-  bool cut_ = false;             // what was due after a step, for a worker was asked to end
+  bool cut_ = false;             // a sample, for a worker was asked to end
   std::filesystem::path trace_;
 };
 
@@ -435,7 +458,8 @@ RunOutcome run_training(const RunSettings& settings,
   Audience audience(observers);
   std::optional<OpenedData> opened;
   try {
-    opened.emplace(planned.options, RunGroup(world), group.leads(), stop, audience);
+    opened.emplace(planned.options, RunGroup(world), group.leads(),
+                   ranks.generation == 0 ? &stop : nullptr, audience);
   } catch (const StoppedBeforeTheFirstStep&) {
     audience.notice(fmt::format("{}: stopped before the first step", stop.name()));
     return RunOutcome::kInterrupted;
@@ -449,7 +473,8 @@ RunOutcome run_training(const RunSettings& settings,
            .audience = audience,
            .stop = stop,
            .group = group,
-           .mesh = mesh},
+           .mesh = mesh,
+           .survival = world != nullptr ? ranks.survival : nullptr},
           parallel::make_strategy(strategy_job(resolved.options(), ranks.host), mesh.workers()));
   try {
     const RunOutcome outcome = run.go();
@@ -459,6 +484,8 @@ RunOutcome run_training(const RunSettings& settings,
                   .trace = run.trace()});
     return outcome;
   } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && is_loss_of_ranks(known->code()) && run.survives()) throw;
     audience.end({.reason = RunEnd::Reason::kFailed,
                   .message = error.what(),
                   .seconds = seconds_since(begin)});

@@ -13,6 +13,7 @@
 #include "lockstep/comm/communicator.h"
 #include "lockstep/train/observe/observer.h"
 #include "lockstep/train/options/run_options.h"
+#include "lockstep/train/run/survival.h"
 #include "lockstep/train/stop_signal.h"
 
 namespace lockstep::train {
@@ -26,6 +27,8 @@ enum class RunOutcome : std::uint8_t {
 struct RunRanks {
   Communicator* world = nullptr;  // of all of them; nullptr: one worker
   std::string host;               // where other nodes reach this rank; empty: nowhere
+  Survival* survival = nullptr;   // of a process that outlives the loss of others; else nullptr
+  int generation = 0;             // how many generations of the job there were before
   int threads = 0;  // cores for each rank, where ranks are threads of one process; 0: they are not
 };
 
@@ -35,7 +38,8 @@ struct RunRanks {
 // run. Throws Error where the run cannot begin, before anything in an earlier run's folder has
 // changed; and where it cannot continue (a loss that is NaN or infinite, of training or validation:
 // Error(kNonFinite)), with the last good checkpoint in place. Every observer gets the end in either
-// case.
+// case; except where ranks were lost and this one has kept its states (train/run/survival.h): then
+// the run continues with the next call.
 RunOutcome run_training(const RunSettings& settings,
                         std::span<const std::unique_ptr<RunObserver>> observers,
                         const StopSignal& stop, const RunRanks& ranks = {});

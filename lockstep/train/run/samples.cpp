@@ -19,6 +19,9 @@ std::string cannot_sample(const RunOptions& options, const Dataset& dataset) {
   if (options.train.parallel.tensor > 1) {
     return "tensor groups divide the model (use `lockstep generate` on a checkpoint)";
   }
+  if (options.train.parallel.expert > 1) {
+    return "expert groups divide the model (use `lockstep generate` on a checkpoint)";
+  }
   if (options.train.parallel.pipeline > 1) {
     return "pipeline stages divide the model (use `lockstep generate` on a checkpoint)";
   }
@@ -44,7 +47,8 @@ namespace {
 std::optional<std::string> generated(const nn::Replica& replica, const data::Tokenizer& tokenizer,
                                      const RunOptions& options, const std::function<bool()>& stops,
                                      const std::function<void()>& before_pass) {
-  const std::int64_t positions = replica.setup().shape.sequence;
+  const nn::Setup& setup = replica.setup();
+  const std::int64_t positions = setup.shape.sequence * setup.context.size;
   nn::Decoder decoder(replica, {.positions = positions}, before_pass);
   Generator generator(decoder, tokenizer);
   GenerateOptions wanted{.prompt = {},

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <functional>
 #include <string>
 #include <utility>
@@ -21,7 +24,8 @@ RunSaving::~RunSaving() {
 
 // Where workers shard their states all of them read and write what each holds; else the leader
 // does it for them.
-bool RunSaving::start() {
+RunSaving::Began RunSaving::start() {
+  if (start_from_worker()) return Began::kFromWorker;
   std::optional<TrainState> state;
   if (shares_states()) {
     state = restore(parts_.group);
@@ -36,7 +40,115 @@ bool RunSaving::start() {
   if (state) restore_residuals(state->steps);
   saved_ = state.has_value();
   if (state) replaces_ = state->steps;
-  return saved_;
+  find_best();
+  make_snapshot();
+  return saved_ ? Began::kFromCheckpoint : Began::kAtFirst;
+}
+
+// Now, since allocating pinned memory takes long.
+void RunSaving::make_snapshot() {
+  const CheckpointOptions& checkpoint = parts_.options.checkpoint;
+  const bool writes = shares_states() || parts_.group.leads();
+  if (writes && checkpoint.async_save && checkpoint.every > 0) {
+    try {
+      snapshot_ = StateSnapshot::make(parts_.trainer.replica());
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kSystem) throw;
+      parts_.audience.notice(fmt::format(
+          "updates will wait for saves, which read the GPU in place: {}", error.what()));
+    }
+  }
+}
+
+// Checkpoints that are newer than the one that was restored are damaged, or will be made again.
+void RunSaving::find_best() {
+  if (parts_.options.checkpoint.keep_best == 0) return;
+  parts_.group.together([&] {
+    if (!parts_.group.leads()) return;
+    for (const CheckpointFolder::Validated& one : parts_.checkpoints.by_validation()) {
+      if (one.step <= parts_.trainer.state().steps) with_loss_.push_back(one);
+    }
+  });
+}
+
+bool RunSaving::found_validation(std::optional<double> loss) {
+  const std::int64_t step = parts_.trainer.state().steps;
+  // A delayed update is in a checkpoint and not in a validation of its step.
+  const bool is_of_checkpoint = !parts_.options.train.offload.tiers.delayed_update;
+  if (loss && std::isfinite(*loss) && is_of_checkpoint) validated_ = {.step = step, .loss = *loss};
+  const int keep = parts_.options.checkpoint.keep_best;
+  if (keep == 0) return false;
+  double is_best = 0;
+  if (parts_.group.leads() && validated_ && validated_->step == step) {
+    const double mine = validated_->loss;
+    const auto better = std::ranges::count_if(
+        with_loss_, [&](const auto& one) { return one.step != step && one.loss <= mine; });
+    const bool is_saved = std::ranges::any_of(
+        with_loss_, [&](const auto& one) { return one.step == step && one.loss == mine; });
+    is_best = better < keep && !is_saved ? 1 : 0;
+  }
+  return parts_.group.numbers(std::span(&is_best, 1)).front() != 0;
+}
+
+// Of what is being saved.
+std::optional<double> RunSaving::loss_to_save() {
+  if (!validated_ || validated_->step != step_) return std::nullopt;
+  std::erase_if(with_loss_, [&](const auto& one) { return one.step == step_; });
+  with_loss_.push_back(*validated_);
+  return validated_->loss;
+}
+
+bool RunSaving::start_from_worker() {
+  if (parts_.survival == nullptr) return false;
+  const std::int64_t newest = newest_checkpoint();
+  if (!(shares_states() ? take_shards(newest) : take_states())) return false;
+  // With the metrics, which the leader may not live to write.
+  parts_.trainer.set_state(
+      source_->state, source_->record ? std::optional(source_->record->metrics) : std::nullopt);
+  parts_.trainer.start();
+  saved_ = newest == source_->state.steps;
+  if (newest >= 0) replaces_ = newest;
+  find_best();
+  make_snapshot();
+  return true;
+}
+
+// The leader has the folder; all must judge alike. -1: there is none.
+std::int64_t RunSaving::newest_checkpoint() {
+  double newest = -1;
+  if (parts_.group.leads()) {
+    const std::vector<std::int64_t> steps = parts_.checkpoints.steps();
+    if (!steps.empty()) newest = static_cast<double>(steps.front());
+  }
+  return static_cast<std::int64_t>(parts_.group.numbers(std::span(&newest, 1)).front());
+}
+
+bool RunSaving::take_states() {
+  source_ = furthest_worker(parts_.survival->kept, parts_.group);
+  if (!source_) return false;
+  parts_.group.together([&] {
+    if (parts_.group.rank() != source_->worker) return;
+    put_states(*parts_.survival->kept, parts_.trainer.replica());
+  });
+  parts_.strategy.set_source(source_->worker);
+  return true;
+}
+
+// A checkpoint may be newer: workers saved a step that was not mirrored yet.
+bool RunSaving::take_shards(std::int64_t newest_checkpoint) {
+  const auto& kept = parts_.survival->shards;
+  CommonStepSearch search = find_common_step(kept, parts_.group);
+  if (!search.lost.empty()) {
+    parts_.audience.warning(fmt::format(
+        "{}: the run {}", search.lost,
+        newest_checkpoint >= 0 ? "continues from the newest checkpoint" : "starts from scratch"));
+  }
+  if (!search.found || search.found->state.steps <= newest_checkpoint) return false;
+  restore_shards(*search.found, kept, parts_.group, parts_.trainer.replica());
+  source_ = {.state = search.found->state,
+             .record = search.found->record,
+             .what = describe(*search.found)};
+  return true;
 }
 
 void RunSaving::restore_residuals(std::int64_t step) {
@@ -114,6 +226,7 @@ void RunSaving::begin() {
   const parallel::TraceScope scope(parts_.strategy.trace(),
                                    {.lane = parallel::TraceLane::kCompute, .kind = "checkpoint"});
   finish_removal();
+  fingerprint_ = compare_workers(true);
   parts_.strategy.collect();
   step_ = parts_.trainer.state().steps;
   is_current_ = true;
@@ -123,13 +236,39 @@ void RunSaving::begin() {
                                                          .strategy = parts_.strategy,
                                                          .folder = parts_.checkpoints,
                                                          .group = parts_.group,
-                                                         .extras = extras()});
+                                                         .extras = extras(),
+                                                         .snapshot = snapshot_.get()});
   } catch (const Error& error) {
     if (is_of_ranks(error.code())) throw;
     saved_ = false;
     tell_failure(step_, error.what());
   }
   stalled_ += seconds_since(begin);
+}
+
+std::string RunSaving::compare_workers(bool whole) {
+  if (!parts_.strategy.in_lockstep() || parts_.group.size() == 1) return "";
+  try {
+    return parts_.strategy.compare_workers(whole);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kMismatch) throw;
+    const auto clean = parts_.checkpoints.newest_compared();
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("after step {} {}. Nothing is saved from here on. {}",
+                    parts_.trainer.state().steps, error.what(),
+                    clean
+                        ? fmt::format("The checkpoint of step {} is the newest that is known to be "
+                                      "clean: remove later ones, if any, and start the run again",
+                                      *clean)
+                        : "No checkpoint is known to be clean"),
+        error.ranks());
+  }
+}
+
+void RunSaving::compare_if_due() {
+  const int every = parts_.options.train.parallel.check_every;
+  if (every > 0 && parts_.trainer.state().steps % every == 0) compare_workers(false);
 }
 
 CheckpointExtras RunSaving::extras() {
@@ -140,7 +279,9 @@ CheckpointExtras RunSaving::extras() {
   return {.state = parts_.trainer.state(),
           .config = parts_.config.resolved(),
           .tokenizer = tokenizer_,
-          .data = parts_.data};
+          .data = parts_.data,
+          .fingerprint = fingerprint_,
+          .validation_loss = loss_to_save()};
 }
 
 void RunSaving::look() {
@@ -202,6 +343,7 @@ void RunSaving::finish_removal() {
 }
 
 void RunSaving::tell_failure(std::int64_t step, std::string_view why) {
+  std::erase_if(with_loss_, [&](const auto& one) { return one.step == step; });
   const auto steps = parts_.checkpoints.steps();
   parts_.audience.warning(fmt::format(
       "the checkpoint of step {} could not be saved: {}. {}", step, why,

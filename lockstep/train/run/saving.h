@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "lockstep/data/tokenizer/tokenizer.h"
 #include "lockstep/train/background_job.h"
@@ -15,6 +16,7 @@
 #include "lockstep/train/dataset/batch_source.h"
 #include "lockstep/train/options/run_options.h"
 #include "lockstep/train/run/audience.h"
+#include "lockstep/train/run/survival.h"
 #include "lockstep/train/trainer/run_group.h"
 #include "lockstep/train/trainer/trainer.h"
 
@@ -34,6 +36,7 @@ class RunSaving {
     const std::shared_ptr<const data::Tokenizer>& model_tokenizer;  // of what it begins with
     parallel::Strategy& strategy;
     Trainer& trainer;
+    const Survival* survival = nullptr;  // of a worker that outlives the loss of others
   };
   explicit RunSaving(const Parts& parts) : parts_(parts) {}
   // If a save is running, because the run ends with an error, the strategy leaves first: its
@@ -42,14 +45,22 @@ class RunSaving {
   RunSaving(const RunSaving&) = delete;
   RunSaving& operator=(const RunSaving&) = delete;
 
-  // Starts the trainer with the newest checkpoint, or with what run.init_from has. Whether there
-  // was a checkpoint.
-  bool start();
+  // Starts the trainer with the states that a worker has kept, or with the newest checkpoint, or
+  // with what run.init_from has.
+  enum class Began : std::uint8_t { kAtFirst, kFromCheckpoint, kFromWorker };
+  Began start();
+  // Where it began from a worker: that one.
+  const std::optional<Source>& source() const { return source_; }
 
   // Starts a save of the current state; waits for an earlier one that is still being written, and
   // with checkpoint.async_save = false for this one. A full disk does not end a run: earlier
   // checkpoints stay.
   void save();
+  // Compares the workers of a run in lockstep (Strategy::compare_workers()). Where they differ the
+  // error also names the newest checkpoint that is known to be clean. save() does it too: what
+  // follows a divergence is not saved.
+  std::string compare_workers(bool whole);
+  void compare_if_due();  // every parallel.check_every steps
   // Called after each step: polls the running save.
   void look();
   // Waits for that.
@@ -57,6 +68,11 @@ class RunSaving {
   // The parameters after `step` steps have given a finite loss. Only then are checkpoints removed
   // that those of `step` and less replace: one whose loss turns out NaN replaces none.
   void found_finite(std::int64_t step);
+  // The validation loss of the current state; nothing, or what is not finite: none. Every
+  // checkpoint of this state has it in its manifest. Returns whether it is among the lowest
+  // checkpoint.keep_best of the run and not saved with its state yet. Called by all workers, which
+  // get the leader's answer.
+  bool found_validation(std::optional<double> loss);
   // A step was done since.
   void changed() { saved_ = is_current_ = false; }
   // Whether the current state is saved; valid after finish().
@@ -72,11 +88,18 @@ class RunSaving {
   double take_background();
 
  private:
+  bool start_from_worker();
+  bool take_states();
+  bool take_shards(std::int64_t newest_checkpoint);
+  std::int64_t newest_checkpoint();
   bool shares_states() const { return shards_states(parts_.trainer.replica()); }
   std::optional<TrainState> restore(RunGroup readers) const;
   std::optional<TrainState> restore_states(nn::Replica& replica, const Warn& warn,
                                            RunGroup readers) const;
   void restore_residuals(std::int64_t step);
+  void find_best();
+  std::optional<double> loss_to_save();
+  void make_snapshot();
   void begin();
   void conclude(const SaveOutcome& outcome);
   CheckpointExtras extras();
@@ -85,16 +108,21 @@ class RunSaving {
   void finish_removal();
 
   Parts parts_;
+  std::unique_ptr<StateSnapshot> snapshot_;  // where saves need one
   std::unique_ptr<SaveUnderWay> under_way_;
+  std::optional<Source> source_;
   std::int64_t step_ = 0;    // of that
   bool is_current_ = false;  // it is of what is now
   bool saved_ = false;       // what is now
   bool told_of_waiting_ = false;
   std::int64_t finite_ = -1;              // the last step whose parameters gave a finite loss
   std::optional<std::int64_t> replaces_;  // the newest checkpoint, while earlier ones wait for it
-  std::optional<BackgroundJob> removal_;  // the leader's
-  std::string tokenizer_;                 // of all checkpoints, made with the first
-  double stalled_ = 0;                    // seconds, as the next
+  std::optional<CheckpointFolder::Validated> validated_;  // the last state with a loss
+  std::vector<CheckpointFolder::Validated> with_loss_;    // checkpoints, the leader's
+  std::optional<BackgroundJob> removal_;                  // the leader's
+  std::string fingerprint_;                               // of what is being saved
+  std::string tokenizer_;                                 // of all checkpoints, made with the first
+  double stalled_ = 0;                                    // seconds, as the next
   double background_ = 0;
 };
 

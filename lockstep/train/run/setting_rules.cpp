@@ -1,6 +1,7 @@
 // Which keys a run reads.
 #include <fmt/format.h>
 
+#include "lockstep/train/memory/mirror_memory.h"
 #include "lockstep/train/memory/run_plan.h"
 #include "lockstep/train/run/unused_settings.h"
 
@@ -62,6 +63,10 @@ std::string without_validation(const Facts& facts) {
               "with data.validation_fraction = 0 there is no validation data");
 }
 
+std::string early_stopping_delta(const Facts& facts) {
+  return when(facts.options.early_stopping == 0, "with train.early_stopping = 0 no run ends early");
+}
+
 // model.* and train.*
 
 bool is_family(const Facts& facts, ModelFamily family) {
@@ -90,9 +95,32 @@ std::string features(const Facts& facts) {
               "only model.family = \"linear\" has features");
 }
 
-std::string rope_theta(const Facts& facts) {
-  return when(!is_family(facts, ModelFamily::kLlama),
-              "only model.family = \"llama\" has rotary positions");
+bool is_like_llama(const Facts& facts) {
+  return is_family(facts, ModelFamily::kLlama) || is_family(facts, ModelFamily::kMixtral);
+}
+
+std::string of_rotary(const Facts& facts) {
+  return when(!is_like_llama(facts),
+              "only model.family = \"llama\" and \"mixtral\" have rotary positions");
+}
+
+std::string of_llama(const Facts& facts) {
+  return when(!is_like_llama(facts), "it is for model.family = \"llama\" and its like");
+}
+
+std::string of_scaling(const Facts& facts) {
+  return when(facts.options.train.model.rope_scaling == RopeScaling::kNone,
+              "with model.rope_scaling = \"none\" nothing is scaled");
+}
+
+std::string of_llama3_scaling(const Facts& facts) {
+  return when(facts.options.train.model.rope_scaling != RopeScaling::kLlama3,
+              "it is for model.rope_scaling = \"llama3\"");
+}
+
+std::string of_experts(const Facts& facts) {
+  return when(!is_family(facts, ModelFamily::kMixtral),
+              "only model.family = \"mixtral\" has experts");
 }
 
 std::string gradient_dtype(const Facts& facts) {
@@ -110,6 +138,10 @@ std::string steps(const Facts& facts) {
 
 std::string trace_steps(const Facts& facts) {
   return when(!facts.options.trace, "it is for train.trace = true");
+}
+
+std::string of_live_page(const Facts& facts) {
+  return when(facts.options.live.port == 0, "with live.port = 0 there is no live page");
 }
 
 std::string of_samples(const Facts& facts) {
@@ -163,6 +195,12 @@ std::string staleness(const Facts& facts) {
   if (!uses_servers(facts)) return of_servers(facts);
   return when(parallel_of(facts).server.consistency != parallel::Consistency::kSsp,
               "it is for parallel.consistency = \"ssp\"");
+}
+
+std::string check_every(const Facts& facts) {
+  return when(
+      uses_servers(facts) && parallel_of(facts).server.consistency != parallel::Consistency::kBsp,
+      "workers that do not wait for each other hold different parameters");
 }
 
 std::string of_reductions(const Facts& facts) {
@@ -234,6 +272,11 @@ std::string compression_ratio(const Facts& facts) {
               "it is for parallel.compression = \"topk\" and \"randomk\"");
 }
 
+std::string mirror(const Facts& facts) {
+  if (!has_several_workers(facts) || stage_is_chosen(facts)) return "";
+  return cannot_mirror(facts.options.train, facts.ops.device());
+}
+
 // offload.*
 
 std::string of_files(const Facts& facts) {
@@ -271,6 +314,11 @@ std::string comm_trusted_network(const Facts& facts) {
   return facts.options.comm.encrypt == EncryptChoice::kAuto
              ? of_processes(facts)
              : "only comm.encrypt = \"auto\" asks whether the network is trusted";
+}
+
+std::string of_gpu_ranks(const Facts& facts) {
+  if (facts.ops.device() == Device{}) return "this run computes on the CPU";
+  return when(!has_several_workers(facts), "one worker shares and exchanges nothing");
 }
 
 std::string scatter_algorithm(const Facts&) { return "training scatters nothing"; }
@@ -318,10 +366,19 @@ std::string of_pipelines(const Facts& facts) {
   return when(parallel_of(facts).pipeline == 1, "parallel.pipeline = 1 makes one stage");
 }
 
+std::string of_context_groups(const Facts& facts) {
+  return when(parallel_of(facts).context == 1, "parallel.context = 1 divides no sequences");
+}
+
 std::string pipeline_chunks(const Facts& facts) {
   if (std::string why = of_pipelines(facts); !why.empty()) return why;
   return when(parallel_of(facts).pipeline_schedule != "interleaved",
               "only parallel.pipeline_schedule = \"interleaved\" has several chunks per stage");
+}
+
+std::string pipeline_slices(const Facts& facts) {
+  return when(!parallel::slices_tokens(parallel_of(facts)),
+              "only a pipeline with parallel.pipeline_schedule = \"terapipe\" has slices");
 }
 
 constexpr SettingRule kRules[] = {
@@ -340,24 +397,41 @@ constexpr SettingRule kRules[] = {
     {"model.positions", of_transformers},
     {"model.features", features},
     {"model.norm_epsilon", of_transformers},
-    {"model.rope_theta", rope_theta},
+    {"model.head_size", of_llama},
+    {"model.qkv_bias", of_llama},
+    {"model.rope_theta", of_rotary},
+    {"model.rope_scaling", of_rotary},
+    {"model.rope_factor", of_scaling},
+    {"model.rope_original_positions", of_llama3_scaling},
+    {"model.rope_low_freq_factor", of_llama3_scaling},
+    {"model.rope_high_freq_factor", of_llama3_scaling},
+    {"model.experts", of_experts},
+    {"model.experts_per_token", of_experts},
+    {"model.router_loss", of_experts},
     {"model.dropout", of_transformers},
     {"model.tie_word_embeddings", of_single_stacks},
     {"train.seq_len", of_transformers},
     {"train.gradient_dtype", gradient_dtype},
+    {"train.expert_capacity", of_experts},
     {"train.steps", steps},
     {"train.validate_every", without_validation},
     {"train.validate_batches", without_validation},
+    {"train.early_stopping", without_validation},
+    {"train.early_stopping_delta", early_stopping_delta},
+    {"checkpoint.keep_best", without_validation},
     {"train.trace_steps", trace_steps},
     {"sample.tokens", of_samples},
     {"sample.temperature", of_samples},
     {"sample.prompt", of_samples},
+    {"live.address", of_live_page},
+    {"live.token_file", of_live_page},
     {"debug.slow_factor", slow_factor},
     {"optimizer.beta1", of_adam},
     {"optimizer.beta2", of_adam},
     {"optimizer.epsilon", of_adam},
     {"optimizer.momentum", momentum},
     {"schedule.warmup_ratio", warmup_ratio},
+    {"schedule.stable_steps", of_decay},
     {"schedule.decay_steps", of_decay},
     {"schedule.min_lr_ratio", min_lr_ratio},
     {"schedule.min_lr", of_decay},
@@ -382,9 +456,12 @@ constexpr SettingRule kRules[] = {
     {"parallel.schedule", of_servers},
     {"parallel.pipeline_schedule", of_pipelines},
     {"parallel.pipeline_chunks", pipeline_chunks},
+    {"parallel.pipeline_slices", pipeline_slices},
+    {"parallel.context_attention", of_context_groups},
     {"parallel.slice_mb", of_servers},
     {"parallel.credit_mb", of_servers},
-    {"parallel.check_every", of_whole_states},
+    {"parallel.check_every", check_every},
+    {"survive.mirror", mirror},
     {"offload.folder", of_files},
     {"offload.overlap", offload_overlap},
     {"offload.bandwidth", of_files},
@@ -408,73 +485,13 @@ constexpr SettingRule kRules[] = {
     {"comm.verify", of_native},
     {"comm.encrypt", of_processes},
     {"comm.trusted_network", comm_trusted_network},
-};
-
-constexpr std::string_view kAlwaysRead[] = {
-    "run.dir",
-    "run.resume",
-    "run.init_from",
-    "run.device",
-    "device.share",
-    // One of these, and of validation_* the one that goes with it; the others are refused.
-    "data.text",
-    "data.tokens",
-    "data.pairs",
-    "data.table",
-    "data.validation_tokens",
-    "data.validation_text",
-    "model.name",
-    "train.global_batch_size",
-    "train.micro_batch_size",
-    "train.gradient_accumulation_steps",
-    "train.precision",
-    "train.recompute",
-    "train.threads",
-    "train.seed",
-    "train.epochs",
-    "train.log_every",
-    "train.trace",
-    "sample.every",
-    "checkpoint.every",
-    "checkpoint.keep_last",
-    "checkpoint.keep_every",
-    "checkpoint.async_save",
-    "memory.limit",
-    "memory.device_limit",
-    "memory.auto",
-    "debug.slow_rank",
-    "optimizer.kind",
-    "optimizer.weight_decay",
-    "optimizer.max_grad_norm",
-    "optimizer.learning_rate",
-    "schedule.warmup_steps",
-    "schedule.decay",
-    "parallel.strategy",
-    "parallel.tensor",
-    "parallel.pipeline",
-    // Refused where there are no tensor groups.
-    "parallel.sequence",
-    "parallel.reduction",
-    // Refused where they do not fit: with servers, and below the stage that they are for.
-    "parallel.zero",
-    "parallel.reshard_after_forward",
-    "parallel.quantized_weights",
-    "parallel.compression",
-    "offload.optimizer",
-    "offload.gradients",
-    "offload.parameters",
-    "offload.in_place",
-    "offload.activations",
-    "comm.timeout",
-    "comm.backend",
-    "comm.recorder_dir",
+    {"comm.device_backend", of_gpu_ranks},
+    {"device.share", of_gpu_ranks},
 };
 
 }  // namespace
 }  // namespace rules
 
 std::span<const SettingRule> setting_rules() { return rules::kRules; }
-
-std::span<const std::string_view> always_read_settings() { return rules::kAlwaysRead; }
 
 }  // namespace lockstep::train

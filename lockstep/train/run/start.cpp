@@ -7,8 +7,10 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/base/text/number.h"
+#include "lockstep/base/text/text.h"
 #include "lockstep/io/sharded_safetensors.h"
 #include "lockstep/nn/hugging_face/hugging_face.h"
+#include "lockstep/train/dataset/context_source.h"
 #include "lockstep/train/model_io/model_of_start.h"
 #include "lockstep/train/run/samples.h"
 
@@ -49,8 +51,8 @@ TrainOptions with_data(TrainOptions options, const data::DataOptions& data) {
   const ModelChoice& model = options.model;
   const bool linear = family_of(options) == ModelFamily::kLinear;
   const bool open = linear ? model.features == 0 : model.vocabulary == 0;
-  const bool given =
-      !(data.text.empty() && data.tokens.empty() && data.pairs.empty() && data.table.empty());
+  const bool given = !(data.text.empty() && data.tokens.empty() && data.mixture.empty() &&
+                       data.pairs.empty() && data.table.empty());
   if (!model.name.empty() || !open || !given) return options;
   const ScratchFolder scratch;
   return with_data(std::move(options), open_dataset(data, scratch.path()));
@@ -58,10 +60,16 @@ TrainOptions with_data(TrainOptions options, const data::DataOptions& data) {
 
 std::unique_ptr<BatchSource> make_source(const TrainOptions& options, const Dataset& dataset,
                                          const nn::BatchShape& shape) {
-  return make_batch_source(dataset, {.objective = objective_of(options),
-                                     .shape = shape,
-                                     .vocabulary = vocabulary_of(options),
-                                     .seed = static_cast<std::uint64_t>(options.seed)});
+  const int ranks = options.parallel.context;
+  nn::BatchShape whole = shape;
+  whole.sequence *= ranks;
+  whole.source_sequence *= ranks;
+  auto source = make_batch_source(dataset, {.objective = objective_of(options),
+                                            .shape = whole,
+                                            .vocabulary = vocabulary_of(options),
+                                            .seed = static_cast<std::uint64_t>(options.seed)});
+  if (ranks == 1) return source;
+  return make_context_source(std::move(source), context_of(options, whole.sequence));
 }
 
 namespace {
@@ -86,6 +94,12 @@ std::string describe(const data::DataOptions& options, const Dataset& dataset,
                            : !options.pairs.empty()  ? options.pairs
                                                      : options.table;
   std::string text = std::filesystem::path(path).filename().string() + ": ";
+  if (!dataset.mixture.empty()) {
+    std::uint64_t tokens = 0;
+    for (const Dataset& part : dataset.mixture) tokens += part.training->size();
+    text = fmt::format("mixture of {}: {} tokens, ", counted(dataset.mixture.size(), "file"),
+                       format_count(tokens));
+  }
   if (dataset.training) {
     text += fmt::format("{} tokens, ", format_count(dataset.training->size()));
   }
@@ -149,11 +163,11 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
 
 std::string batch_of_ranks(const TrainOptions& options, const Config& config) {
   const BatchChoice batch = solved(options.batch);
-  if (batch.workers == 1 || config.given("train.global_batch_size")) return "";
+  if (batch.readers() == 1 || config.given("train.global_batch_size")) return "";
   return fmt::format(
       "the batch follows the number of workers: {} x {} = {} sequences a step. With "
       "train.global_batch_size = {} it is the same for any --ranks",
-      batch.workers, batch.sequences / batch.workers, batch.sequences, batch.sequences);
+      batch.readers(), batch.sequences / batch.readers(), batch.sequences, batch.sequences);
 }
 
 std::string changed_data(const std::string& was, const std::string& is) {
@@ -179,13 +193,14 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
   }
   if (!foreign) return load_checkpoint(from, replica, warn, group);
   const parallel::ParallelOptions& spread = options.parallel;
-  if (parallel::ranks_per_worker(spread) > 1) {
+  if (parallel::ranks_per_worker(spread) > 1 || spread.expert > 1) {
     fail(ErrorCode::kUnsupported,
          "run.init_from = {} is a folder of Hugging Face transformers, which is not read with "
          "{}. Import it (lockstep import {} FOLDER) and begin from that folder",
          from.string(),
-         spread.tensor > 1 ? fmt::format("parallel.tensor = {}", spread.tensor)
-                           : fmt::format("parallel.pipeline = {}", spread.pipeline),
+         spread.tensor > 1     ? fmt::format("parallel.tensor = {}", spread.tensor)
+         : spread.pipeline > 1 ? fmt::format("parallel.pipeline = {}", spread.pipeline)
+                               : fmt::format("parallel.expert = {}", spread.expert),
          from.string());
   }
   group.together([&] {

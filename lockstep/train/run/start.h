@@ -27,6 +27,7 @@ TrainOptions with_data(TrainOptions options, const Dataset& dataset);
 TrainOptions with_data(TrainOptions options, const data::DataOptions& data);
 
 // The batches of a run, of that shape.
+// In a context group: of this rank's tokens. `shape` is that of this rank.
 std::unique_ptr<BatchSource> make_source(const TrainOptions& options, const Dataset& dataset,
                                          const nn::BatchShape& shape);
 

@@ -46,7 +46,13 @@ void MicroBatches::backward(const StageRun::Computation& computation, const nn::
   if (!ops::is_given(losses)) return;
   if (replica_.ops().device() != Device{}) return take(losses);
   replica_.ops().synchronize();
-  sums_.at(static_cast<std::size_t>(computation.action.micro_batch)) = nn::sum_of(losses);
+  // Slices of a micro-batch come one after the other.
+  sums_.at(static_cast<std::size_t>(computation.action.micro_batch)) += nn::sum_of(losses);
+}
+
+void MicroBatches::upload_ahead(const nn::Batch& batch) {
+  // Stages of a pipeline upload a micro-batch for its forward and for its backward.
+  if (is_one_graph()) replica_.upload_ahead(batch);
 }
 
 Tensor MicroBatches::compute_backward(const StageRun::Computation& computation,

@@ -30,6 +30,8 @@ class MicroBatches {
                const nn::MicroBatch& micro_batch);
   void backward(const StageRun::Computation& computation, const nn::Batch& batch,
                 const nn::MicroBatch& micro_batch, bool may_capture);
+  // On a GPU: begins the upload of a later micro-batch, while those before it compute.
+  void upload_ahead(const nn::Batch& batch);
   // The sum of losses of each micro-batch; of a stage that makes none, zeros.
   std::vector<double> losses();
 

@@ -17,10 +17,14 @@
 
 namespace lockstep::train {
 
+// Whether ranks have lost each other.
+inline bool is_loss_of_ranks(ErrorCode code) {
+  return code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout ||
+         code == ErrorCode::kAborted || code == ErrorCode::kCorrupted;
+}
 // Whether an error ends a run: lost or disagreeing ranks.
 inline bool is_of_ranks(ErrorCode code) {
-  return code == ErrorCode::kPeerLost || code == ErrorCode::kTimeout ||
-         code == ErrorCode::kAborted || code == ErrorCode::kMismatch;
+  return is_loss_of_ranks(code) || code == ErrorCode::kMismatch;
 }
 
 class RunGroup {

@@ -38,7 +38,7 @@ void StageRun::set_schedule(const plan::StepSchedule& schedule) {
   buffers_ = plan::stage_buffers(schedule, stage);
   first_messages_.clear();
   rounds_.clear();
-  std::vector<bool> has_begun(static_cast<std::size_t>(shape_.micro_batches));
+  std::vector<bool> has_begun(static_cast<std::size_t>(shape_.micro_batches * shape_.slices));
   for (const Action& action : schedule.stages.at(static_cast<std::size_t>(stage))) {
     if (action.kind == ActionKind::kUpdate) continue;
     if (plan::is_message(action.kind)) {
@@ -47,13 +47,15 @@ void StageRun::set_schedule(const plan::StepSchedule& schedule) {
     }
     Computation computation{.action = action, .use = use_of(action)};
     if (!computation.is_forward()) {
-      const auto index = static_cast<std::size_t>(action.micro_batch);
+      const auto index =
+          static_cast<std::size_t>(action.micro_batch * shape_.slices + action.slice);
       computation.is_first_backward = !has_begun[index];
       has_begun[index] = true;
       if (!rounds_.empty() && action.kind == ActionKind::kBackward) {
         Computation& before = rounds_.back().computation;
         before.backward_is_next = before.is_forward() && before.action.chunk == action.chunk &&
-                                  before.action.micro_batch == action.micro_batch;
+                                  before.action.micro_batch == action.micro_batch &&
+                                  before.action.slice == action.slice;
       }
     }
     rounds_.push_back({.computation = computation, .messages = {}});
@@ -61,8 +63,10 @@ void StageRun::set_schedule(const plan::StepSchedule& schedule) {
 }
 
 plan::BufferCounts StageRun::use_of(const Action& action) const {
-  return buffers_
-      .uses[static_cast<std::size_t>(action.chunk)][static_cast<std::size_t>(action.micro_batch)];
+  plan::BufferCounts use = buffers_.uses[static_cast<std::size_t>(action.chunk)]
+                                        [static_cast<std::size_t>(action.micro_batch)];
+  if (buffers_.has_slices) use.slice = action.slice;
+  return use;
 }
 
 nn::Flow StageRun::flow_of(const Action& message) const {
@@ -94,7 +98,7 @@ void StageRun::post_receives(const std::vector<Action>& messages) {
     if (plan::is_send(message.kind)) continue;
     const nn::Flow flow = flow_of(message);
     await_sent(flow);
-    auto& works = received_[{message.kind, message.chunk, message.micro_batch}];
+    auto& works = received_[{message.kind, message.chunk, message.micro_batch, message.slice}];
     for (const Tensor& tensor : {flow.x, flow.memory}) {
       if (is_given(tensor)) {
         works.push_back(replica_.pipeline_axis()->receive(tensor, message.peer));
@@ -120,7 +124,7 @@ void StageRun::await_inputs(const Action& computation, parallel::Trace& trace) {
   const bool forward = computation.kind == ActionKind::kForward;
   const auto found =
       received_.find({forward ? ActionKind::kReceiveActivation : ActionKind::kReceiveGradient,
-                      computation.chunk, computation.micro_batch});
+                      computation.chunk, computation.micro_batch, computation.slice});
   if (found == received_.end()) return;
   const parallel::TraceScope scope(trace, {.lane = parallel::TraceLane::kWaiting,
                                            .kind = "wait for",

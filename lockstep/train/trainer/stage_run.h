@@ -29,8 +29,9 @@ class StageRun {
   struct Computation {
     plan::Action action;
     plan::BufferCounts use;
-    bool backward_is_next = false;   // of a forward: the stage's next computation is its backward
-    bool is_first_backward = false;  // no chunk has begun the backward of its micro-batch before
+    bool backward_is_next = false;  // of a forward: the stage's next computation is its backward
+    // No chunk has begun the backward of its micro-batch, or of this slice of it, before.
+    bool is_first_backward = false;
 
     bool is_forward() const { return action.kind == plan::ActionKind::kForward; }
   };
@@ -41,6 +42,8 @@ class StageRun {
   ~StageRun();
   StageRun(const StageRun&) = delete;
   StageRun& operator=(const StageRun&) = delete;
+
+  int slices() const { return shape_.slices; }  // of a micro-batch
 
   // Calls `compute` for every computation of a step of this many micro-batches. Throws
   // Error(kInvalidArgument) for another number than the schedule's, if there are several stages.
@@ -53,8 +56,8 @@ class StageRun {
     Computation computation;
     std::vector<plan::Action> messages;
   };
-  // Kind, chunk and micro-batch of a message.
-  using Received = std::tuple<plan::ActionKind, int, int>;
+  // Kind, chunk, micro-batch and slice of a message.
+  using Received = std::tuple<plan::ActionKind, int, int, int>;
 
   void set_schedule(const plan::StepSchedule& schedule);
   plan::BufferCounts use_of(const plan::Action& action) const;

@@ -76,13 +76,14 @@ void Trainer::start() {
   if (strategy_.trace().on()) block_trace_.emplace(strategy_.trace(), replica_, strategy_);
 }
 
-void Trainer::set_state(const TrainState& state) {
+void Trainer::set_state(const TrainState& state, const std::optional<StepMetrics>& metrics) {
   state_ = state;
   if (options_.precision != plan::Precision::kF16) {
     state_.loss_scale.reset();
   } else if (!state_.loss_scale) {
     state_.loss_scale = {.scale = options_.loss_scale.initial};
   }
+  settled_ = {.state = state_, .metrics = metrics};
 }
 
 io::TierTraffic Trainer::filed_traffic() const {
@@ -104,12 +105,16 @@ void Trainer::begin_micro_batch(std::int64_t index, std::int64_t count) {
 
 void Trainer::compute(const StageRun::Computation& computation, const nn::Batch& batch,
                       const parallel::Share& share, float loss_factor) {
-  const std::int64_t index = computation.action.micro_batch;
-  const std::int64_t count = share.micro_batches;
+  const std::int64_t number = computation.action.micro_batch;
+  // To a strategy every backward that adds to gradients is a micro-batch; slices come from the last
+  // to the first.
+  const std::int64_t slices = stage_run_.slices();
+  const std::int64_t index = number * slices + slices - 1 - computation.action.slice;
+  const std::int64_t count = share.micro_batches * slices;
   const nn::MicroBatch micro_batch{.seed = static_cast<std::uint64_t>(options_.seed),
                                    .step = static_cast<std::uint64_t>(share.step),
                                    .first_sequence = static_cast<std::uint64_t>(
-                                       (share.first_micro_batch + index) * batch.shape.batch),
+                                       (share.first_micro_batch + number) * batch.shape.batch),
                                    .loss_factor = loss_factor};
   if (computation.is_forward()) {
     if (computation.backward_is_next) begin_micro_batch(index, count);
@@ -140,6 +145,7 @@ void Trainer::accumulate(std::span<const nn::Batch> micro_batches, const paralle
     const auto begin = SteadyClock::now();
     const auto index = static_cast<std::size_t>(computation.action.micro_batch);
     compute(computation, micro_batches[index], share, static_cast<float>(factor));
+    if (index + 1 < micro_batches.size()) micro_batches_.upload_ahead(micro_batches[index + 1]);
     if (strategy_.worker() == options_.slow_rank) {
       const parallel::TraceScope scope(strategy_.trace(),
                                        {.lane = parallel::TraceLane::kCompute, .kind = "delay"});
@@ -171,6 +177,8 @@ std::vector<double> Trainer::losses_of_step() {
 nn::AxisCost Trainer::take_axis_cost() {
   nn::AxisCost cost;
   if (nn::TensorAxis* const tensor = replica_.tensor_axis()) cost = cost + tensor->take_cost();
+  if (nn::ContextAxis* const context = replica_.context_axis()) cost = cost + context->take_cost();
+  if (nn::ExpertAxis* const experts = replica_.expert_axis()) cost = cost + experts->take_cost();
   if (nn::PipelineAxis* const pipeline = replica_.pipeline_axis()) {
     cost = cost + pipeline->take_cost();
   }
@@ -200,15 +208,18 @@ std::vector<parallel::StepCost> Trainer::costs_of_stages(std::vector<parallel::S
   return costs;
 }
 
-StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches) {
+StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches, const ReadNext& read_next) {
   if (!started_) start();
-  return *step(micro_batches, {.step = state_.steps + 1,
-                               .first_micro_batch = 0,
-                               .micro_batches = static_cast<std::int64_t>(micro_batches.size())});
+  return *step(micro_batches,
+               {.step = state_.steps + 1,
+                .first_micro_batch = 0,
+                .micro_batches = static_cast<std::int64_t>(micro_batches.size())},
+               false, read_next);
 }
 
 std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batches,
-                                         const parallel::Share& share, bool stops) {
+                                         const parallel::Share& share, bool stops,
+                                         const ReadNext& read_next) {
   const auto begin = SteadyClock::now();
   strategy_.trace().begin_step(share.step);
   const parallel::TraceScope scope(
@@ -246,6 +257,14 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
     timed_->start();
   }
   accumulate(micro_batches, share, all.targets);
+  if (read_next && replica_.ops().device() != Device{}) {
+    const std::span<const nn::Batch> next = read_next();
+    if (!next.empty()) micro_batches_.upload_ahead(next.front());
+  }
+  const std::optional<double> committed =
+      survives_ ? strategy_.commit_step(losses_of_step()) : std::nullopt;
+  if (before_update_) before_update_();
+  settled_.reset();
   const parallel::UpdateResult result = strategy_.update(request);
   parallel::StepEnd end{.losses = losses_of_step(), .cost = {}};
   end.cost.compute_seconds = seconds_since(computes_since);
@@ -263,10 +282,16 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
       state_.loss_scale = optim::after_good_step(*state_.loss_scale, options_.loss_scale);
     }
   }
+  if (committed) {
+    metrics.loss = *committed / static_cast<double>(all.targets);
+    metrics.seconds = seconds_since(begin);
+    settled_ = {.state = state_, .metrics = metrics};
+  }
   parallel::StepSummary summary = strategy_.end_step(end);
   metrics.loss = summary.loss / static_cast<double>(all.targets);
   metrics.costs = costs_of_stages(std::move(summary.costs));
   metrics.seconds = seconds_since(begin);
+  settled_ = {.state = state_, .metrics = metrics};
   return metrics;
 }
 

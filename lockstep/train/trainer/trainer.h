@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -64,10 +65,13 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Sets the communication of the tensor group and of the pipeline, which must outlive it; nullptr:
-  // there is none.
-  void set_axes(nn::TensorAxis* tensor, nn::PipelineAxis* pipeline) {
+  // Sets the communication of the tensor group, of the pipeline, of the context group and of the
+  // expert group, which must outlive it; nullptr: there is none.
+  void set_axes(nn::TensorAxis* tensor, nn::PipelineAxis* pipeline,
+                nn::ContextAxis* context = nullptr, nn::ExpertAxis* expert = nullptr) {
     replica_.set_tensor_axis(tensor);
+    replica_.set_context_axis(context);
+    replica_.set_expert_axis(expert);
     replica_.set_pipeline_axis(pipeline);
   }
 
@@ -79,10 +83,15 @@ class Trainer {
   // where a worker `stops`: then no worker does the step. On a GPU a token outside the vocabulary
   // is found at the end of the step, which has changed the parameters by then. Throws
   // Error(kInvalidArgument) where no micro-batch of any worker has a target.
+  //
+  // `read_next` returns the micro-batches of the next step, if they are known. It is called while a
+  // GPU computes, on a CPU not at all, and may overwrite `micro_batches`.
+  using ReadNext = std::function<std::span<const nn::Batch>()>;
   std::optional<StepMetrics> step(std::span<const nn::Batch> micro_batches,
-                                  const parallel::Share& share, bool stops = false);
+                                  const parallel::Share& share, bool stops = false,
+                                  const ReadNext& read_next = {});
   // The micro-batches of the next step, any number of them, by the only worker; started by itself.
-  StepMetrics step(std::span<const nn::Batch> micro_batches);
+  StepMetrics step(std::span<const nn::Batch> micro_batches, const ReadNext& read_next = {});
 
   // Adds the operations of every step to the strategy's trace. `timed` is the Ops that the trainer
   // was made with.
@@ -95,9 +104,22 @@ class Trainer {
   parallel::Strategy& strategy() { return strategy_; }
   const TrainOptions& options() const { return options_; }
   const TrainState& state() const { return state_; }
+  // For a worker that shall outlive the loss of others (train/run/survival.h): steps are committed
+  // (Strategy::commit_step).
+  void set_survives() { survives_ = true; }
+  // Is called in every step before its update.
+  void set_before_update(std::function<void()> call) { before_update_ = std::move(call); }
+  // What the replica's states are: the state after the last update, with the metrics of its step
+  // where they are known. A step that fails leaves them so. Nothing where an update was
+  // begun and its outcome is not known.
+  struct Settled {
+    TrainState state;
+    std::optional<StepMetrics> metrics;
+  };
+  const std::optional<Settled>& last_settled() const { return settled_; }
   // Accepts the state of a run in any precision: if only one of the two scales its loss, the
-  // initial scale is used.
-  void set_state(const TrainState& state);
+  // initial scale is used. The metrics are of its last step, where they are known.
+  void set_state(const TrainState& state, const std::optional<StepMetrics>& metrics = {});
 
  private:
   Trainer(const TrainOptions& options, Ops& ops, std::unique_ptr<parallel::Strategy> own);
@@ -134,6 +156,9 @@ class Trainer {
   std::optional<parallel::BlockTrace> block_trace_;  // where the strategy's trace is on
   TimedOps* timed_ = nullptr;                        // whose operations are traced
   TrainState state_;
+  bool survives_ = false;
+  std::function<void()> before_update_;
+  std::optional<Settled> settled_;
 };
 
 }  // namespace lockstep::train

@@ -81,6 +81,45 @@ TEST_F(CudaCommunicator, SumsInTheOrderOfABalancedTree) {
   }
 }
 
+// Ranks are of different speed, and one may begin the next sum while others still read the last.
+TEST_F(CudaCommunicator, SmallSumsOfDifferentSizesDoNotMix) {
+  const std::vector<std::size_t> counts = {60'000, 700, 1, 33'001, 5'000, 65'536, 12};
+  constexpr int kRounds = 60;
+  const std::size_t all = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  for (const int ranks : {2, 3, 4}) {
+    on_gpu_ranks(ranks, [&](Communicator& group) {
+      // Copies that take longer on some ranks than on others.
+      const Buffer busy(std::size_t{group.rank() % 2 == 0 ? 1u : 24u} << 20, kGpu);
+      const Buffer target(busy.bytes(), kGpu);
+      const Buffer source(all * sizeof(float), kGpu);
+      const Buffer sums(all * kRounds * sizeof(float), kGpu);
+      upload(source.data(), values_of(group.rank(), all));
+      Stream stream(kGpu);
+      group.barrier();
+      for (int round = 0; round < kRounds; ++round) {
+        std::size_t first = 0;
+        for (const std::size_t count : counts) {
+          stream.run([&, round, first, count] {
+            if (round % 3 == group.rank() % 3) {
+              memory_of(kGpu).copy(target.data(), busy.data(), busy.bytes());
+            }
+            const std::size_t to = static_cast<std::size_t>(round) * all + first;
+            group.run(all_reduce(Data(source.data() + first * sizeof(float), count, DType::kF32),
+                                 Data(sums.data() + to * sizeof(float), count, DType::kF32)));
+          });
+          first += count;
+        }
+      }
+      stream.synchronize();
+      const std::vector<float> got = download(sums.data(), all * kRounds);
+      for (std::size_t i = 0; i < got.size(); ++i) {
+        ASSERT_EQ(got[i], tree_sum(0, ranks, i % all)) << ranks << " ranks, element " << i;
+      }
+      group.barrier();
+    });
+  }
+}
+
 TEST_F(CudaCommunicator, CallsInATaskAreInTheOrderOfTheStream) {
   constexpr std::size_t kCount = 300'000;
   on_gpu_ranks(4, [&](Communicator& group) {

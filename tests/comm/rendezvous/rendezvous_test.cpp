@@ -278,5 +278,52 @@ TEST_F(RendezvousTest, NodesHearEachOtherAndWhoLeaves) {
   EXPECT_TRUE(gone.left);
 }
 
+TEST_F(RendezvousTest, ANodeThatHasLeftIsTakenBack) {
+  RendezvousOptions options = quiet();
+  options.nodes = 2;
+  const RendezvousServer server(kAnyPort, token_, 4, options);
+  const auto join_as_one = [&](const std::string& blob) {
+    return std::async(std::launch::async, [&, blob] {
+      return std::make_unique<NodeLink>(server.address(), token_, 1, 2, blob, deadline_in(20s));
+    });
+  };
+  auto joining = join_as_one("one");
+  NodeLink zero(server.address(), token_, 0, 2, "zero", deadline_in(20s));
+  auto one = joining.get();
+  // It waits until its former connection has ended.
+  std::vector<NodeLink::News> pending;
+  NodeLink again(rendezvous::connect_to_server(server.address(), token_, deadline_in(20s)));
+  auto rejoining =
+      std::async(std::launch::async, [&] { again.join(1, 2, "one again", deadline_in(20s)); });
+  one->tell("bye", deadline_in(5s));
+  EXPECT_EQ(next_news(zero, pending).text, "bye");
+  one.reset();
+  EXPECT_TRUE(next_news(zero, pending).left);
+  const auto joined = next_news(zero, pending);
+  EXPECT_TRUE(joined.joined);
+  EXPECT_EQ(joined.node, 1);
+  EXPECT_EQ(joined.text, "one again");
+  rejoining.get();
+  EXPECT_THAT(again.blobs(), ElementsAre("zero", "one again"));
+  zero.tell("welcome", deadline_in(5s));
+  std::vector<NodeLink::News> of_one;
+  EXPECT_EQ(next_news(again, of_one).text, "welcome");
+}
+
+TEST_F(RendezvousTest, ANodeThatDoesNotLeaveIsNotReplaced) {
+  RendezvousOptions options = quiet();
+  options.nodes = 1;
+  const RendezvousServer server(kAnyPort, token_, 2, options);
+  const NodeLink zero(server.address(), token_, 0, 1, "zero", deadline_in(20s));
+  try {
+    const NodeLink other(server.address(), token_, 0, 1, "zero", deadline_in(100ms));
+    ADD_FAILURE() << "it has joined";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kTimeout);
+    EXPECT_THAT(error.ranks(), ElementsAre(0));
+  }
+  EXPECT_THROW(NodeLink(server.address(), token_, 3, 1, "x", deadline_in(20s)), Error);
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -41,7 +41,7 @@ struct Typical {
 
 std::vector<Typical> all_typical() {
   std::vector<Typical> all;
-  for (const OpDescription& description : bench::op_descriptions()) {
+  for (const OpDescription& description : bench::gpu_op_descriptions()) {
     for (const DType dtype : kComputeTypes) all.push_back({description, dtype});
   }
   return all;

@@ -191,7 +191,7 @@ TEST_F(CudaOrder, ACaptureThatWasBrokenOffLeavesTheOpsUsable) {
 // That every operation can be captured, and does then what it does otherwise.
 TEST_F(CudaOrder, EveryOperationGivesTheSameBitsFromACapturedStep) {
   Problems problems;
-  for (const OpDescription& description : bench::op_descriptions()) {
+  for (const OpDescription& description : bench::gpu_op_descriptions()) {
     const std::vector<OpCase> cases = description.cases(DType::kBF16);
     const OpCase& one = cases[std::min<std::size_t>(2, cases.size() - 1)];
     const bool goes_on = problems.collect(description.name + " [" + one.name + "]", [&] {

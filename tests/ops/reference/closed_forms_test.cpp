@@ -240,6 +240,29 @@ TEST(Rotary, TurnsThePairsOfAHeadByTheirPosition) {
                                               std::sin(1.f), std::sin(0.1f)}));
 }
 
+TEST(Rotary, TurnsSlowerWhereItIsScaled) {
+  std::vector<float> x = {1, 1, 0, 0};
+  reference().run(ops::Rotary{.x = {view(x, {1, 4})},
+                              .heads = 1,
+                              .head_size = 4,
+                              .sequence = 1,
+                              .first_position = 3,
+                              .theta = 100,
+                              .scaling = {.factor = 2}});
+  EXPECT_THAT(x, Pointwise(FloatNear(1e-6f),
+                           {std::cos(1.5f), std::cos(0.15f), std::sin(1.5f), std::sin(0.15f)}));
+}
+
+// By hand: over 62.83 positions a pair of frequency f turns 10 f times.
+TEST(Rotary, OfLlama3SlowsDownThePairsThatTurnSeldom) {
+  const ops::RotaryScaling scaling = {
+      .factor = 4, .original_positions = 62.83185307, .low_turns = 1, .high_turns = 5};
+  EXPECT_DOUBLE_EQ(ops::scaled_frequency(1, scaling), 1);
+  EXPECT_DOUBLE_EQ(ops::scaled_frequency(0.05, scaling), 0.0125);
+  EXPECT_NEAR(ops::scaled_frequency(0.3, scaling), 0.5 * 0.3 + 0.5 * 0.3 / 4, 1e-9);
+  EXPECT_NEAR(ops::scaled_frequency(0.2, scaling), 0.25 * 0.2 + 0.75 * 0.2 / 4, 1e-9);
+}
+
 TEST(CrossEntropy, OfEqualLogitsIsTheLogOfTheirNumber) {
   std::vector<float> logits = {2, 2, 2, 2, 1, 1, 1, 1}, losses(2);
   std::vector<std::int32_t> targets = {1, ops::kNoTarget};

@@ -246,8 +246,9 @@ TEST(ServerAsp, TellsHowStaleGradientsWere) {
   training.steps = 4;
   Watch watch;
   std::map<int, double> most;
-  // Worker 1 is at its first share while worker 0 does five: as many updates are news to it. That
-  // is known when its next share ends.
+  // Worker 1 is at its first share while worker 0 does five. The servers have made four or five
+  // updates by then, which is known when its next share ends. By then the slices of that share,
+  // with a staleness of 0 or more, may have come back too and halve the mean.
   const auto before_share = [&](int worker, const Share& share) {
     watch.begin(worker, share);
     watch.changed.notify_all();
@@ -265,7 +266,7 @@ TEST(ServerAsp, TellsHowStaleGradientsWere) {
         std::max(most[worker], summary.costs.at(static_cast<std::size_t>(worker)).staleness);
   };
   train_with_servers(training, {.before_share = before_share, .after_share = after_share});
-  EXPECT_GT(most[1], 2);
+  EXPECT_GE(most[1], 2);
   EXPECT_LE(most[1], 5);
 }
 

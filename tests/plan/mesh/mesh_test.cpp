@@ -50,6 +50,13 @@ std::string mesh_refusal(const std::function<void()>& action) {
   return "";
 }
 
+TEST(Mesh, NamesTheAxesWithSeveralRanks) {
+  EXPECT_EQ(describe_rank(Mesh({.data = 2, .pipeline = 2, .tensor = 2}), 3),
+            "data 1, pipeline 0, tensor 1");
+  EXPECT_EQ(describe_rank(Mesh({.data = 1, .pipeline = 3, .tensor = 1, .context = 2}), 5),
+            "pipeline 2, context 1");
+}
+
 TEST(Mesh, CoordinatesAndRanksAreABijection) {
   for_every_mesh(16, [](const Mesh& mesh) {
     std::set<std::tuple<int, int, int, int, int>> seen;

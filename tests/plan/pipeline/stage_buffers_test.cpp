@@ -57,6 +57,28 @@ TEST(StageBuffers, GPipeHoldsAllAndOneFOneBAsManyAsStagesFollow) {
   }
 }
 
+// Slices share the buffers of their micro-batch, which live as long as those of GPipe.
+TEST(StageBuffers, SlicesHaveTheBuffersOfWholeMicroBatches) {
+  for (const int slices : {2, 3, 5}) {
+    const StepSchedule sliced = make_step_schedule(
+        find_pipeline_kind("terapipe"), {.stages = 4, .micro_batches = 3, .slices = slices});
+    const StepSchedule whole = scheduled("gpipe", 4, 3);
+    for (int stage = 0; stage < 4; ++stage) {
+      const StageBuffers buffers = stage_buffers(sliced, stage);
+      const StageBuffers expected = stage_buffers(whole, stage);
+      EXPECT_EQ(slots_of(buffers), 3);
+      EXPECT_EQ(buffers.chunks[0].inputs, expected.chunks[0].inputs) << stage;
+      // A buffer is free when the last slice of its micro-batch has left.
+      EXPECT_LE(buffers.chunks[0].outputs, 2);
+      EXPECT_LE(buffers.chunks[0].input_gradients, 2);
+      EXPECT_FALSE(buffers.one_at_a_time());
+    }
+  }
+  const StepSchedule one = make_step_schedule(find_pipeline_kind("terapipe"),
+                                              {.stages = 1, .micro_batches = 1, .slices = 2});
+  EXPECT_FALSE(stage_buffers(one, 0).one_at_a_time()) << "what a slice keeps, the next one reads";
+}
+
 // What awaits its weight gradient is copied, and frees its slot.
 TEST(StageBuffers, ZeroBubbleHoldsWeightInputsInsteadOfSlots) {
   for (const std::string_view kind : {"zb_h1", "zb_h2"}) {

@@ -35,7 +35,8 @@ TrainOptions options_of(plan::Precision precision, RecomputeChoice recompute, do
   return options;
 }
 
-Learned train(TrainOptions options, const nn::Tiers& tiers) {
+// `collects`: after every step.
+Learned train(TrainOptions options, const nn::Tiers& tiers, bool collects = false) {
   options.offload.tiers = tiers;
   Learned learned;
   run_workers(options, [&](Trainer& trainer, Communicator*) {
@@ -43,27 +44,12 @@ Learned train(TrainOptions options, const nn::Tiers& tiers) {
     run_steps(trainer, kSteps, [&](const StepMetrics& metrics) {
       learned.losses.push_back(metrics.loss);
       learned.norms.push_back(metrics.gradient_norm);
+      if (collects) trainer.strategy().collect();
     });
+    trainer.strategy().collect();
     take_states(trainer.replica(), learned.states);
   });
   return learned;
-}
-
-// The host's update rounds differently from the GPU's.
-void expect_near(const Learned& one, const Learned& other, double tolerance,
-                 const std::string& of) {
-  ASSERT_EQ(one.losses.size(), other.losses.size());
-  for (std::size_t i = 0; i < one.losses.size(); ++i) {
-    EXPECT_NEAR(one.losses[i], other.losses[i], tolerance) << of << ", step " << i;
-    EXPECT_NEAR(one.norms[i], other.norms[i], tolerance * 10) << of << ", step " << i;
-  }
-  ASSERT_EQ(one.states.size(), other.states.size());
-  for (const auto& [name, values] : one.states) {
-    ASSERT_EQ(values.size(), other.states.at(name).size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_NEAR(values[i], other.states.at(name)[i], tolerance * 20) << of << name << i;
-    }
-  }
 }
 
 TEST_F(CudaOffload, DoesWhatTheGpuAloneDoes) {
@@ -74,11 +60,37 @@ TEST_F(CudaOffload, DoesWhatTheGpuAloneDoes) {
         const Learned alone = train(options, {});
         EXPECT_LT(alone.losses.back(), alone.losses.front());
         for (const nn::Tiers& tiers : host_tiers()) {
+          SCOPED_TRACE(tiers_text(tiers));
+          // The host's update rounds differently from the GPU's.
           const double tolerance = precision == plan::Precision::kF32 ? 1e-5 : 2e-3;
-          expect_near(train(options, tiers), alone, tolerance, tiers_text(tiers));
+          expect_near(train(options, tiers), alone, tolerance, tolerance * 20);
         }
       }
     }
+  }
+}
+
+std::vector<nn::Tiers> delayed_tiers() {
+  std::vector<nn::Tiers> all;
+  for (nn::Tiers tiers : host_tiers()) {
+    tiers.delayed_update = true;
+    if (tiers.optimizer == Tier::kHost && tiers.gradients == Tier::kHost) all.push_back(tiers);
+  }
+  return all;
+}
+
+// An update that is awaited after its step is not late.
+TEST_F(CudaOffload, ADelayedUpdateIsTheUpdateAStepLater) {
+  TrainOptions options = options_of(plan::Precision::kBf16, RecomputeChoice::kNone, 1);
+  options.model.dropout = 0;
+  for (const nn::Tiers& tiers : delayed_tiers()) {
+    nn::Tiers prompt = tiers;
+    prompt.delayed_update = false;
+    EXPECT_EQ(train(options, tiers, true), train(options, prompt)) << tiers_text(tiers);
+    const Learned late = train(options, tiers);
+    EXPECT_EQ(late.losses[0], late.losses[1]);
+    EXPECT_LT(late.losses[3], late.losses[2]);
+    EXPECT_EQ(train(options, tiers), late);
   }
 }
 
@@ -90,7 +102,10 @@ TEST_F(CudaOffload, TheSameSettingsGiveTheSameBits) {
 }
 
 TEST_F(CudaOffload, AllocatesWhatIsPlanned) {
-  for (const nn::Tiers& tiers : host_tiers()) {
+  std::vector<nn::Tiers> all = host_tiers();
+  const std::vector<nn::Tiers> delayed = delayed_tiers();
+  all.insert(all.end(), delayed.begin(), delayed.end());
+  for (const nn::Tiers& tiers : all) {
     TrainOptions options = options_of(plan::Precision::kBf16, RecomputeChoice::kSelective, 1);
     options.offload.tiers = tiers;
     const std::size_t on_gpu = memory_in_use(kGpu);

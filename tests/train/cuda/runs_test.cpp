@@ -2,82 +2,29 @@
 // of one worker, and checkpoints move between CPUs and GPUs, whatever the number of ranks.
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "lockstep/base/file/scratch_folder.h"
-#include "lockstep/comm/native/threads.h"
-#include "lockstep/train/observe/metrics_file.h"
-#include "lockstep/train/observe/metrics_line.h"
-#include "lockstep/train/run/run.h"
 #include "tests/tensor/cuda/gpu.h"
+#include "tests/train/run/thread_runs.h"
 
 namespace lockstep::train::cuda_runs_test {
 namespace {
 
-using Settings = std::vector<std::string>;
-
-class CudaRuns : public lockstep::testing::OnGpu<::testing::Test> {
+class CudaRuns : public lockstep::testing::OnGpu<ThreadRuns> {
  protected:
-  CudaRuns() {
-    std::ofstream text(folder / "text.txt");
-    for (int i = 0; i < 200; ++i) text << "the quick brown fox jumps over " << i << " lazy dogs\n";
-  }
-
   void run(const std::string& dir, int ranks, int steps, const Settings& more) const {
-    Settings settings = {"data.text=" + (folder / "text.txt").string(),
-                         "data.tokenizer=character",
-                         "run.dir=" + (folder / dir).string(),
-                         "model.layers=2",
-                         "model.hidden=32",
-                         "model.heads=4",
-                         "train.seq_len=8",
-                         "train.global_batch_size=8",
-                         "train.micro_batch_size=2",
-                         "train.precision=f32",
-                         "train.threads=1",
-                         "train.validate_every=5",
-                         "train.validate_batches=2",
-                         "checkpoint.every=0",
-                         "optimizer.learning_rate=0.01",
-                         "optimizer.max_grad_norm=0.5",
-                         "device.share=true",
-                         "train.steps=" + std::to_string(steps)};
+    Settings settings = {"device.share=true"};
     settings.insert(settings.end(), more.begin(), more.end());
-    const StopSignal stop;
-    CommOptions comm;
-    comm.measure = false;
-    run_threads(
-        ranks,
-        [&](Communicator& world) {
-          RunSettings given;
-          for (const std::string& one : settings) given.config.set(one);
-          std::vector<std::unique_ptr<RunObserver>> observers;
-          if (world.rank() == 0) observers.push_back(make_metrics_file());
-          run_training(given, observers, stop, {.world = &world, .host = {}});
-          world.barrier();  // memory of a GPU is freed when all are done
-        },
-        comm);
+    run_ranks(ranks, small_run(dir, steps, settings));
   }
 
-  // Of every step; validations come at the end of every run too.
+  // Not the validations, which come at the end of every run too.
   void expect_losses_of(const std::string& got, const std::string& want) const {
-    std::vector<double> losses[2];
-    for (const int i : {0, 1}) {
-      read_metrics(folder / (i == 0 ? got : want),
-                   [&](const StepRecord& record) { losses[i].push_back(record.metrics.loss); });
-    }
-    ASSERT_FALSE(losses[1].empty());
-    ASSERT_EQ(losses[0].size(), losses[1].size());
-    for (std::size_t i = 0; i < losses[0].size(); ++i) {
-      EXPECT_NEAR(losses[0][i], losses[1][i], 2e-5 * std::max(1.0, losses[1][i])) << got << i;
-    }
+    ASSERT_FALSE(curve(want).losses.empty());
+    expect_near(curve(got).losses, curve(want).losses, 2e-5);
   }
-
-  ScratchFolder scratch;
-  std::filesystem::path folder = scratch.path();
 };
 
 TEST_F(CudaRuns, PipelinesHaveTheLossesOfOneRank) {
@@ -108,6 +55,26 @@ TEST_F(CudaRuns, CheckpointsMoveBetweenCpusAndGpus) {
   int steps = 0;
   for (const auto& [ranks, settings] : rests) run("moves", ranks, steps += 2, settings);
   expect_losses_of("moves", "cpu");
+}
+
+// Every save is written while the next steps change the states.
+TEST_F(CudaRuns, ACheckpointHasTheStatesOfItsStep) {
+  constexpr int kSteps = 10, kKept = 4;
+  for (const int ranks : {1, 2}) {
+    const std::string dir = "saves-" + std::to_string(ranks);
+    const Settings settings = {"run.device=cuda", "checkpoint.every=1", "checkpoint.keep_last=20",
+                               "parallel.zero=" + std::to_string(ranks - 1)};
+    run(dir, ranks, kSteps, settings);
+    const Curve once = curve(dir);
+    for (int step = kKept + 1; step <= kSteps; ++step) {
+      const std::string name = "step-000000" + std::string(step < 10 ? "0" : "");
+      ASSERT_GT(
+          std::filesystem::remove_all(folder / dir / "checkpoints" / (name + std::to_string(step))),
+          0u);
+    }
+    run(dir, ranks, kSteps, settings);
+    EXPECT_EQ(curve(dir).losses, once.losses) << ranks << " ranks";
+  }
 }
 
 }  // namespace

@@ -56,20 +56,6 @@ Learned train(TrainOptions options, int workers) {
   return learned;
 }
 
-void expect_near(const Learned& one, const Learned& other, double tolerance) {
-  for (std::size_t i = 0; i < one.losses.size(); ++i) {
-    EXPECT_NEAR(one.losses[i], other.losses[i], tolerance);
-    EXPECT_NEAR(one.norms[i], other.norms[i], tolerance * 10);
-  }
-  ASSERT_EQ(one.states.size(), other.states.size());
-  for (const auto& [name, values] : one.states) {
-    ASSERT_EQ(values.size(), other.states.at(name).size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_NEAR(values[i], other.states.at(name)[i], tolerance * 100) << name << i;
-    }
-  }
-}
-
 TEST_F(CudaWorkers, TreesGiveTheBitsOfOneWorkerAtEveryStage) {
   for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
     for (const int micro : {1, 2}) {
@@ -95,10 +81,10 @@ TEST_F(CudaWorkers, DoWhatOneWorkerDoesHoweverAStepIsShared) {
   for (const int workers : {2, 3}) {
     for (int stage = 0; stage <= 3; ++stage) {
       TrainOptions options = options_of(stage, 1, Reduction::kFast);
-      expect_near(train(options, workers), alone, 2e-5);
+      expect_near(train(options, workers), alone, 2e-5, 2e-3);
       options.parallel.no_sync = stage > 1;
       options.parallel.overlap = false;
-      expect_near(train(options, workers), alone, 2e-5);
+      expect_near(train(options, workers), alone, 2e-5, 2e-3);
     }
   }
 }

@@ -21,7 +21,7 @@ TEST(SharedData, IsOpenedByTheLeaderFirst) {
   run_threads(kRanks, [&](Communicator& world) {
     RunGroup group(&world);
     open_shared_dataset(
-        group, stop, [&](std::string_view) { ++news; },
+        group, &stop, [&](std::string_view) { ++news; },
         [&](const Tell& tell) {
           EXPECT_EQ(ready, !group.leads());
           for (int i = 0; i < 5; ++i) tell("still busy");
@@ -40,12 +40,12 @@ TEST(SharedData, IsAwaitedByARankThatNeedsNone) {
   run_threads(kRanks, [&](Communicator& world) {
     RunGroup group(&world);
     if (world.rank() == kRanks - 1) {
-      await_shared_dataset(group, stop);
+      await_shared_dataset(group, &stop);
       EXPECT_TRUE(ready);
       return;
     }
     open_shared_dataset(
-        group, stop, [](std::string_view) {},
+        group, &stop, [](std::string_view) {},
         [&](const Tell& tell) {
           for (int i = 0; i < 5; ++i) tell("still busy");
           ready = true;
@@ -57,9 +57,9 @@ TEST(SharedData, IsAwaitedByARankThatNeedsNone) {
 // Every rank opens the data but the last, which waits for the others'.
 template <class Open>
 void open_or_await(RunGroup& group, const StopSignal& stop, Open&& open) {
-  if (group.rank() == kRanks - 1) return await_shared_dataset(group, stop);
+  if (group.rank() == kRanks - 1) return await_shared_dataset(group, &stop);
   open_shared_dataset(
-      group, stop, [](std::string_view) {}, open);
+      group, &stop, [](std::string_view) {}, open);
 }
 
 TEST(SharedData, EveryWorkerEndsWhereTheRunIsToStop) {
@@ -114,7 +114,7 @@ TEST(SharedData, IsNotSpokenOfToRanksThatAreGone) {
                              if (world.rank() == 1) fail(ErrorCode::kSystem, "gone");
                              try {
                                open_shared_dataset(
-                                   group, stop, [](std::string_view) {},
+                                   group, &stop, [](std::string_view) {},
                                    [&](const Tell& tell) {
                                      for (int i = 0; i < 1000; ++i) tell("still busy");
                                      return Dataset();

@@ -38,6 +38,16 @@ class Fixture {
     options.model.feed_forward = size("feed_forward");
     options.model.vocabulary = size("vocabulary");
     options.model.positions = size("positions");
+    if (sizes.contains("experts")) {
+      options.model.experts = size("experts");
+      options.model.experts_per_token = size("experts_per_token");
+      options.model.router_loss = sizes["router_loss"].get<double>();
+    }
+    options.model.head_size = sizes.value("head_size", 0);
+    options.model.qkv_bias = sizes.value("qkv_bias", false);
+    options.model.rope_theta = sizes.value("theta", options.model.rope_theta);
+    if (sizes.value("tied", false)) options.model.tie_word_embeddings = TieChoice::kTied;
+    if (sizes.contains("scaling")) read_scaling(sizes["scaling"]);
     options.model.norm_epsilon = sizes["epsilon"].get<double>();
     const Shape& shape = file.at("input.input_ids").shape;
     options.batch.micro = static_cast<int>(shape[0]);
@@ -78,6 +88,16 @@ class Fixture {
   nn::Batch batch;
 
  private:
+  void read_scaling(const nlohmann::json& scaling) {
+    ops::RotaryScaling& rope = options.model.rope;
+    rope.factor = scaling["factor"];
+    options.model.rope_scaling = RopeScaling::kLinear;
+    if (scaling["original_positions"] == 0) return;
+    options.model.rope_scaling = RopeScaling::kLlama3;
+    rope.original_positions = scaling["original_positions"];
+    rope.low_turns = scaling["low_turns"];
+    rope.high_turns = scaling["high_turns"];
+  }
   std::vector<float> whole_numbers(const std::string& name) const {
     const auto loaded = file.load(name);
     const auto values = loaded.tensor.as<std::int64_t>();

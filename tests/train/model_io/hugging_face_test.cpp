@@ -4,8 +4,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,7 +11,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/nn/hugging_face/names.h"
 #include "lockstep/train/trainer/trainer.h"
-#include "tests/train/model_io/hugging_face_fixture.h"
+#include "tests/train/model_io/hugging_face_parity.h"
 
 namespace lockstep::train {
 namespace {
@@ -40,58 +38,23 @@ class HuggingFace : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(HuggingFace, LogitsAndLossAreTheSame) {
-  const auto ops = make_ops();
-  Trainer trainer(fixture_.options, *ops);
-  nn::Replica& replica = trainer.replica();
-  nn::load_hugging_face(fixture_.file, fixture_.family, replica, "parameter.");
-  const std::vector<float> expected = fixture_.floats("logits");
-  std::vector<float> logits(expected.size());
-  const std::int64_t tokens = fixture_.batch.shape.tokens();
-  const Tensor losses = replica.evaluate(
-      fixture_.batch,
-      tensor_of(std::span(logits), {tokens, static_cast<std::int64_t>(logits.size()) / tokens}));
-  ops->synchronize();
-  EXPECT_LT(largest_difference(logits, expected), kLogits);
-  const double loss = nn::sum_of(losses) / static_cast<double>(nn::count_targets(fixture_.batch));
-  EXPECT_NEAR(loss, fixture_.floats("loss")[0], kLoss);
+  expect_logits_and_loss(fixture_, *make_ops(), kLogits, kLoss);
 }
 
-TEST_P(HuggingFace, EveryGradientIsTheSame) {
-  const auto ops = make_ops();
-  Trainer trainer(fixture_.options, *ops);
-  nn::Replica& replica = trainer.replica();
-  nn::load_hugging_face(fixture_.file, fixture_.family, replica, "parameter.");
-  const auto targets = static_cast<float>(nn::count_targets(fixture_.batch));
-  replica.zero_gradients();
-  replica.forward_backward(fixture_.batch, {.step = 1, .loss_factor = 1 / targets});
-  ops->synchronize();
-  std::vector<float> values(replica.flat().elements());
-  const Tensor expected = tensor_of(std::span(values));
-  nn::read_hugging_face(fixture_.file, fixture_.family, replica.flat(), expected, "gradient.");
-  for (const nn::FlatParameter& parameter : replica.flat().all()) {
-    const auto theirs = nn::FlatParameters::view(expected, parameter).as<const float>();
-    const auto ours = replica.gradient(parameter.name).as<const float>();
-    EXPECT_GT(largest(theirs), 0) << parameter.name << " is not tested";
-    EXPECT_LT(largest_difference(ours, theirs), kGradient * largest(theirs)) << parameter.name;
-  }
-}
+TEST_P(HuggingFace, EveryGradientIsTheSame) { expect_gradients(fixture_, *make_ops(), kGradient); }
 
 TEST_P(HuggingFace, TenStepsOfAdamWGoTheSameWay) {
-  const auto ops = make_ops();
-  Trainer trainer(fixture_.options, *ops);
-  nn::load_hugging_face(fixture_.file, fixture_.family, trainer.replica(), "parameter.");
-  const std::vector<float> expected = fixture_.floats("losses");
-  ASSERT_EQ(expected.size(), 11u);
-  for (std::size_t step = 0; step < expected.size(); ++step) {
-    EXPECT_NEAR(trainer.step({&fixture_.batch, 1}).loss, expected[step], kTrainedLoss)
-        << "after " << step << " steps";
-  }
+  expect_trained_losses(fixture_, *make_ops(), kTrainedLoss);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, HuggingFace,
                          ::testing::Values(Case{"gpt2", "reference"}, Case{"llama", "reference"},
                                            Case{"bert", "reference"}, Case{"gpt2", "cpu"},
-                                           Case{"llama", "cpu"}, Case{"bert", "cpu"}),
+                                           Case{"llama", "cpu"}, Case{"bert", "cpu"},
+                                           Case{"mixtral", "reference"}, Case{"mixtral", "cpu"},
+                                           Case{"llama3", "reference"}, Case{"llama3", "cpu"},
+                                           Case{"mistral", "reference"}, Case{"mistral", "cpu"},
+                                           Case{"qwen2", "reference"}, Case{"qwen2", "cpu"}),
                          [](const auto& test) {
                            return std::string(test.param.model) + "_" + test.param.ops;
                          });
@@ -100,6 +63,11 @@ TEST(HuggingFaceNames, ArePutTogetherAndTurned) {
   EXPECT_THAT(
       nn::hugging_face_tensors(plan::Family::kLlama, "layer.12.mlp.gate_up.weight").names,
       ElementsAre("model.layers.12.mlp.gate_proj.weight", "model.layers.12.mlp.up_proj.weight"));
+  EXPECT_THAT(
+      nn::hugging_face_tensors(plan::Family::kMixtral, "layer.3.mlp.experts.11.gate_up.weight")
+          .names,
+      ElementsAre("model.layers.3.block_sparse_moe.experts.11.w1.weight",
+                  "model.layers.3.block_sparse_moe.experts.11.w3.weight"));
   EXPECT_TRUE(nn::hugging_face_tensors(plan::Family::kGpt2, "layer.0.mlp.up.weight").transposed);
   EXPECT_FALSE(nn::hugging_face_tensors(plan::Family::kGpt2, "layer.0.mlp.up.bias").transposed);
   for (const char* name : {"layer.0", "layer.0.mlp.gate_up.weight", "layer.", "tail.weight", ""}) {

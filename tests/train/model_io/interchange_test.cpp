@@ -97,6 +97,9 @@ TEST_P(Interchange, AnExportHasEveryTensorBitForBitInOneFileOrMany) {
     EXPECT_EQ(parsed.shape.feed_forward, original.shape.feed_forward);
     EXPECT_EQ(parsed.shape.kv_heads, original.shape.kv_heads);
     EXPECT_EQ(parsed.shape.positions, original.shape.positions);
+    EXPECT_EQ(parsed.shape.experts, original.shape.experts);
+    EXPECT_EQ(parsed.shape.experts_per_token, original.shape.experts_per_token);
+    EXPECT_EQ(parsed.options.router_loss, original.options.router_loss);
     EXPECT_EQ(parsed.options.epsilon, original.options.epsilon);
     EXPECT_EQ(parsed.options.theta, original.options.theta);
     EXPECT_EQ(parsed.options.dropout, original.options.dropout);
@@ -140,12 +143,14 @@ TEST_P(Interchange, WhatIsMissingOrOfAnotherShapeIsNamed) {
   }
   EXPECT_FALSE(fs::exists(run_));
   auto more = whole.tensors;
-  more.push_back({"model.layers.0.self_attn.q_proj.bias", whole.tensors.front().tensor});
+  more.push_back({"model.layers.0.self_attn.o_proj.bias", whole.tensors.front().tensor});
   io::write_safetensors(theirs_ / "model.safetensors", more);
-  EXPECT_THAT(import_refusal(ErrorCode::kUnsupported), HasSubstr("self_attn.q_proj.bias"));
+  EXPECT_THAT(import_refusal(ErrorCode::kUnsupported), HasSubstr("self_attn.o_proj.bias"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Interchange, ::testing::Values("gpt2", "llama", "bert"),
+INSTANTIATE_TEST_SUITE_P(Models, Interchange,
+                         ::testing::Values("gpt2", "llama", "bert", "mixtral", "llama3", "mistral",
+                                           "qwen2"),
                          [](const auto& test) { return std::string(test.param); });
 
 // What is the same in every family.
@@ -285,13 +290,23 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
       {"gpt2", "GPT2LMHeadModel", "GPT2ForSequenceClassification", "GPT2ForSequence"},
       {"gpt2", "\"scale_attn_weights\": true", "\"scale_attn_weights\": false", "scale_attn"},
       {"gpt2", "\"attn_pdrop\": 0", "\"attn_pdrop\": 2", "attn_pdrop", ErrorCode::kInvalidArgument},
-      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"llama3\"", "rope_parameters"},
-      {"llama", "\"mlp_bias\": false", "\"rope_scaling\": {\"type\": \"linear\"}", "rope_scaling"},
+      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"yarn\"", "rope_parameters"},
+      {"llama", "\"rope_type\": \"default\"", "\"rope_type\": \"llama3\"", "no 'factor'",
+       ErrorCode::kInvalidArgument},
+      {"llama", "\"mlp_bias\": false", "\"rope_scaling\": {\"type\": \"dynamic\"}", "rope_scaling"},
+      {"llama3", "\"high_freq_factor\": 3.0", "\"high_freq_factor\": 0.5", "high_freq_factor"},
+      {"mistral", "\"sliding_window\": 64", "\"sliding_window\": 63", "sliding_window"},
+      {"qwen2", "\"use_sliding_window\": false,", "\"sliding_window\": 16,", "sliding_window"},
       {"llama", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
       {"llama", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias"},
       {"llama", "\"silu\"", "\"gelu\"", "hidden_act"},
-      {"llama", "\"head_dim\": 8", "\"head_dim\": 16", "head_dim"},
+      {"llama", "\"head_dim\": 8", "\"head_dim\": 15", "even width", ErrorCode::kInvalidArgument},
       {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "heads",
+       ErrorCode::kInvalidArgument},
+      {"mixtral", "\"sliding_window\": null", "\"sliding_window\": 8", "sliding_window"},
+      {"mixtral", "\"router_jitter_noise\": 0.0", "\"router_jitter_noise\": 0.1",
+       "router_jitter_noise"},
+      {"mixtral", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 6", "6 of 5 experts",
        ErrorCode::kInvalidArgument},
       {"bert", "\"gelu\"", "\"gelu_new\"", "hidden_act"},
       {"bert", "\"type_vocab_size\": 2", "\"type_vocab_size\": 3", "type_vocab_size"},

@@ -175,6 +175,16 @@ TEST_F(MetricsFile, AStepThatIsToldAgainStandsWhereItStood) {
   EXPECT_EQ(bytes_of(metrics_path(folder_)), expected);
 }
 
+// A leader that was killed before it wrote the line of a step that others have kept.
+TEST_F(MetricsFile, AStepThatIsToldLateIsAppended) {
+  run(1, 2);
+  const auto observer = make_metrics_file();
+  observer->begin(facts(4));
+  observer->step(record(3));
+  observer->step(record(4));
+  EXPECT_EQ(steps(), (std::vector<std::int64_t>{1, 2, 3, 4}));
+}
+
 TEST_F(MetricsFile, HasALinePerStepAsSoonAsItIsDone) {
   const auto observer = make_metrics_file();
   observer->begin(facts());

@@ -216,6 +216,8 @@ TEST(ProgressText, OpensAndCloses) {
             "interrupted at step 120 of 5,000 after 42s\n");
   EXPECT_EQ(closing_text({Reason::kFailed, "disk\nfull\x1b[31m", 4.21}, std::nullopt),
             "failed before the first step after 4.2s\n");
+  EXPECT_EQ(closing_text({Reason::kInterrupted, "", 4.21}, std::nullopt, 41, 150),
+            "interrupted at step 41 of 150 after 4.2s\n");
   EXPECT_EQ(closing_text({Reason::kFinished, "", 0.3}, std::nullopt),
             "finished without a step after 0.3s\n");
   EXPECT_EQ(sample_text(1000, "To be,\n\nor \x07\xff not"),

@@ -36,10 +36,12 @@ TEST(RunDevice, IsTheOneThatIsNamed) {
 TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAuto) {
   const std::pair<const char*, std::function<void(TrainOptions&)>> unserved[] = {
       {"parallel.tensor", [](TrainOptions& o) { o.parallel.tensor = 2; }},
+      {"parallel.context", [](TrainOptions& o) { o.parallel.context = 2; }},
       {"several nodes",
        [](TrainOptions& o) {
          o.batch.workers = 2;
          o.parallel.machines = 2;
+         o.parallel.comm.device_backend = DeviceBackend::kNative;
        }},
       {"parallel.strategy",
        [](TrainOptions& o) { o.parallel.strategy = parallel::StrategyKind::kParameterServer; }},

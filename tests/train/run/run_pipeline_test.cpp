@@ -10,22 +10,16 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file/scratch_folder.h"
-#include "lockstep/comm/native/threads.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/model_io/interchange.h"
 #include "lockstep/train/model_io/saved_model.h"
-#include "lockstep/train/observe/metrics_file.h"
-#include "lockstep/train/observe/metrics_line.h"
-#include "lockstep/train/run/run.h"
+#include "tests/train/run/thread_runs.h"
 
 namespace lockstep::train::run_pipeline_test {
 namespace {
 
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
-
-using Settings = std::vector<std::string>;
 
 struct Mesh {
   int data = 1;
@@ -40,16 +34,9 @@ struct Mesh {
   }
 };
 
-struct Curve {
-  std::vector<double> losses, norms, validations;
-  friend bool operator==(const Curve&, const Curve&) = default;
-};
-
-class RunPipeline : public ::testing::Test {
+class RunPipeline : public ThreadRuns {
  protected:
   RunPipeline() {
-    std::ofstream text(folder / "text.txt");
-    for (int i = 0; i < 200; ++i) text << "the quick brown fox jumps over " << i << " lazy dogs\n";
     std::ofstream pairs(folder / "pairs.tsv");
     for (int i = 0; i < 200; ++i) pairs << "the fox " << i << "\tle renard " << i << "\n";
   }
@@ -61,42 +48,12 @@ class RunPipeline : public ::testing::Test {
   }
 
   void run(const std::string& dir, const Mesh& mesh, int steps, const Settings& more = {}) const {
-    Settings settings = {"data.text=" + (folder / "text.txt").string(), "data.tokenizer=character",
-                         "run.dir=" + (folder / dir).string(), "model.layers=2", "model.hidden=32",
-                         "model.heads=4", "train.seq_len=8", "train.global_batch_size=8",
-                         "train.micro_batch_size=2", "train.precision=f32", "train.threads=1",
-                         "train.validate_every=10", "train.validate_batches=2",
-                         "checkpoint.every=0", "optimizer.learning_rate=0.01",
-                         // Below the norms of the first steps.
-                         "optimizer.max_grad_norm=0.5", "train.steps=" + std::to_string(steps),
-                         "parallel.tensor=" + std::to_string(mesh.tensor),
+    Settings settings = {"parallel.tensor=" + std::to_string(mesh.tensor),
                          "parallel.pipeline=" + std::to_string(mesh.pipeline),
                          "parallel.pipeline_schedule=" + mesh.schedule,
                          "parallel.zero=" + std::to_string(mesh.zero)};
     settings.insert(settings.end(), more.begin(), more.end());
-    const StopSignal stop;
-    CommOptions comm;
-    comm.measure = false;
-    run_threads(
-        mesh.ranks(),
-        [&](Communicator& world) {
-          RunSettings given;
-          for (const std::string& one : settings) given.config.set(one);
-          std::vector<std::unique_ptr<RunObserver>> observers;
-          if (world.rank() == 0) observers.push_back(make_metrics_file());
-          run_training(given, observers, stop, {.world = &world, .host = {}});
-        },
-        comm);
-  }
-
-  Curve curve(const std::string& dir) const {
-    Curve all;
-    read_metrics(folder / dir, [&](const StepRecord& record) {
-      all.losses.push_back(record.metrics.loss);
-      all.norms.push_back(record.metrics.gradient_norm);
-      if (record.validation_loss) all.validations.push_back(*record.validation_loss);
-    });
-    return all;
+    run_ranks(mesh.ranks(), small_run(dir, steps, settings));
   }
 
   // Losses, norms and every state of the last checkpoint.
@@ -119,20 +76,6 @@ class RunPipeline : public ::testing::Test {
     }
   }
 
-  static void expect_near(const std::vector<double>& got, const std::vector<double>& want,
-                          double tolerance) {
-    ASSERT_EQ(got.size(), want.size());
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      EXPECT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::abs(want[i])))
-          << "step " << i + 1;
-    }
-  }
-  static void expect_near(const Curve& got, const Curve& want, double tolerance) {
-    expect_near(got.losses, want.losses, tolerance);
-    expect_near(got.norms, want.norms, 10 * tolerance);
-    expect_near(got.validations, want.validations, tolerance);
-  }
-
   std::string error_of(const Mesh& mesh, const Settings& more) const {
     try {
       run("refused", mesh, 2, more);
@@ -141,13 +84,11 @@ class RunPipeline : public ::testing::Test {
     }
     return "";
   }
-
-  ScratchFolder scratch;
-  const fs::path& folder = scratch.path();
 };
 
 const Settings kUntiedGpt2 = {"model.family=gpt2", "model.tie_word_embeddings=false"};
 const Settings kLlama = {"model.family=llama"};
+const Settings kMixtral = {"model.family=mixtral", "model.experts=5", "model.router_loss=0.1"};
 
 Settings with(Settings settings, const Settings& more) {
   settings.insert(settings.end(), more.begin(), more.end());
@@ -156,7 +97,7 @@ Settings with(Settings settings, const Settings& more) {
 
 TEST_F(RunPipeline, HasTheBitsOfOneWorker) {
   int number = 0;
-  for (const Settings& model : {kLlama, kUntiedGpt2}) {
+  for (const Settings& model : {kLlama, kUntiedGpt2, kMixtral}) {
     const Settings four = with(model, {"model.layers=4", "model.dropout=0.1"});
     const std::string one = "one" + std::to_string(number);
     run(one, {}, 20, four);
@@ -341,8 +282,8 @@ TEST_F(RunPipeline, WhatCannotBePipelinedIsRefused) {
   EXPECT_THAT(error_of({.data = 3, .pipeline = 2}, {}),
               HasSubstr("take train.global_batch_size = 6 or 12"));
   EXPECT_THAT(error_of({.pipeline = 2, .schedule = "gpip"}, {}), HasSubstr("did you mean gpipe?"));
-  EXPECT_THAT(error_of({.pipeline = 2, .schedule = "terapipe"}, {}),
-              HasSubstr("parallel.pipeline_schedule = \"terapipe\" is not supported"));
+  EXPECT_THAT(error_of({.pipeline = 2, .schedule = "pipedream_2bw"}, {}),
+              HasSubstr("parallel.pipeline_schedule = \"pipedream_2bw\" is not supported"));
   EXPECT_THAT(error_of({.data = 2, .pipeline = 2, .zero = 2, .schedule = "zb_h1"}, {}),
               HasSubstr("splits backward is not supported with sharded gradients"));
   EXPECT_THAT(error_of({.pipeline = 2, .schedule = "zb_h1"}, of("parallel.reduction=tree")),

@@ -3,20 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <fstream>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file/scratch_folder.h"
-#include "lockstep/comm/native/threads.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/model_io/interchange.h"
 #include "lockstep/train/model_io/saved_model.h"
-#include "lockstep/train/observe/metrics_file.h"
-#include "lockstep/train/observe/metrics_line.h"
-#include "lockstep/train/run/run.h"
+#include "tests/train/run/thread_runs.h"
 
 namespace lockstep::train::run_tensor_test {
 namespace {
@@ -36,72 +30,15 @@ struct Mesh {
   }
 };
 
-struct Curve {
-  std::vector<double> losses, norms, validations;
-};
-
-class RunTensor : public ::testing::Test {
+class RunTensor : public ThreadRuns {
  protected:
-  RunTensor() {
-    std::ofstream text(folder / "text.txt");
-    for (int i = 0; i < 200; ++i) text << "the quick brown fox jumps over " << i << " lazy dogs\n";
-  }
-
-  void run(const std::string& dir, const Mesh& mesh, int steps,
-           const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> settings = {
-        "data.text=" + (folder / "text.txt").string(), "data.tokenizer=character",
-        "run.dir=" + (folder / dir).string(), "model.layers=2", "model.hidden=32", "model.heads=4",
-        "train.seq_len=8", "train.global_batch_size=8", "train.micro_batch_size=2",
-        "train.precision=f32", "train.threads=1", "train.validate_every=10",
-        "train.validate_batches=2", "checkpoint.every=0", "optimizer.learning_rate=0.01",
-        // Below the norms of the first steps.
-        "optimizer.max_grad_norm=0.5", "train.steps=" + std::to_string(steps),
-        "parallel.tensor=" + std::to_string(mesh.tensor),
-        "parallel.zero=" + std::to_string(mesh.zero),
-        "parallel.sequence=" + std::string(mesh.sequence ? "true" : "false")};
+  void run(const std::string& dir, const Mesh& mesh, int steps, const Settings& more = {}) const {
+    Settings settings = {"parallel.tensor=" + std::to_string(mesh.tensor),
+                         "parallel.zero=" + std::to_string(mesh.zero),
+                         "parallel.sequence=" + std::string(mesh.sequence ? "true" : "false")};
     settings.insert(settings.end(), more.begin(), more.end());
-    const StopSignal stop;
-    CommOptions comm;
-    comm.measure = false;
-    run_threads(
-        mesh.ranks(),
-        [&](Communicator& world) {
-          RunSettings given;
-          for (const std::string& one : settings) given.config.set(one);
-          std::vector<std::unique_ptr<RunObserver>> observers;
-          if (world.rank() == 0) observers.push_back(make_metrics_file());
-          run_training(given, observers, stop, {.world = &world, .host = {}});
-        },
-        comm);
+    run_ranks(mesh.ranks(), small_run(dir, steps, settings));
   }
-
-  Curve curve(const std::string& dir) const {
-    Curve all;
-    read_metrics(folder / dir, [&](const StepRecord& record) {
-      all.losses.push_back(record.metrics.loss);
-      all.norms.push_back(record.metrics.gradient_norm);
-      if (record.validation_loss) all.validations.push_back(*record.validation_loss);
-    });
-    return all;
-  }
-
-  static void expect_near(const std::vector<double>& got, const std::vector<double>& want,
-                          double tolerance) {
-    ASSERT_EQ(got.size(), want.size());
-    for (std::size_t i = 0; i < got.size(); ++i) {
-      EXPECT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::abs(want[i])))
-          << "step " << i + 1;
-    }
-  }
-  static void expect_near(const Curve& got, const Curve& want, double tolerance) {
-    expect_near(got.losses, want.losses, tolerance);
-    expect_near(got.norms, want.norms, 10 * tolerance);
-    expect_near(got.validations, want.validations, tolerance);
-  }
-
-  ScratchFolder scratch;
-  const fs::path& folder = scratch.path();
 };
 
 constexpr Mesh kMeshes[] = {{1, 2, 0}, {1, 4, 0}, {2, 2, 0}, {2, 2, 1},       {2, 2, 2},
@@ -109,7 +46,7 @@ constexpr Mesh kMeshes[] = {{1, 2, 0}, {1, 4, 0}, {2, 2, 0}, {2, 2, 1},       {2
 
 TEST_F(RunTensor, LossesAndNormsOfEveryMeshAreThoseOfOneWorker) {
   int number = 0;
-  for (const std::string family : {"gpt2", "llama", "bert"}) {
+  for (const std::string family : {"gpt2", "llama", "bert", "mixtral"}) {
     const std::vector<std::string> model = {"model.family=" + family};
     const std::string one = "one" + std::to_string(number);
     run(one, {}, 20, model);

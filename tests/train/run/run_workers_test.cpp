@@ -7,11 +7,9 @@
 #include <iterator>
 #include <string_view>
 
-#include "lockstep/base/file/scratch_folder.h"
-#include "lockstep/comm/native/threads.h"
-#include "lockstep/train/observe/metrics_file.h"
 #include "lockstep/train/observe/metrics_line.h"
 #include "lockstep/train/run/run.h"
+#include "tests/train/run/thread_runs.h"
 
 namespace lockstep::train::run_workers_test {
 namespace {
@@ -35,13 +33,8 @@ struct Listener : RunObserver {
   void end(const RunEnd&) override {}
 };
 
-class RunWorkers : public ::testing::Test {
+class RunWorkers : public ThreadRuns {
  protected:
-  RunWorkers() {
-    std::ofstream text(folder / "text.txt");
-    for (int i = 0; i < 200; ++i) text << "the quick brown fox jumps over " << i << " lazy dogs\n";
-  }
-
   // Returns the warnings.
   std::vector<std::string> run(const std::string& dir, int ranks,
                                const std::vector<std::string>& more) const {
@@ -62,23 +55,10 @@ class RunWorkers : public ::testing::Test {
     const bool served = std::ranges::find(more, kServers) != more.end();
     settings.emplace_back(served ? "parallel.slice_mb=0.01" : "parallel.bucket_mb=0.01");
     settings.insert(settings.end(), more.begin(), more.end());
-    const StopSignal stop;
     std::vector<std::string> warnings;
-    CommOptions comm;
-    comm.measure = false;
-    run_threads(
-        ranks,
-        [&](Communicator& world) {
-          RunSettings given;
-          for (const std::string& one : settings) given.config.set(one);
-          std::vector<std::unique_ptr<RunObserver>> observers;
-          if (world.rank() == 0) {
-            observers.push_back(std::make_unique<Listener>(warnings));
-            observers.push_back(make_metrics_file());
-          }
-          run_training(given, observers, stop, {.world = &world, .host = {}});
-        },
-        comm);
+    run_ranks(ranks, settings, [&](Observers& observers) {
+      observers.push_back(std::make_unique<Listener>(warnings));
+    });
     return warnings;
   }
 
@@ -88,20 +68,12 @@ class RunWorkers : public ::testing::Test {
     for (std::string line; std::getline(file, line);) all.push_back(line);
     return all;
   }
-  std::vector<double> losses(const std::string& dir) const {
-    std::vector<double> all;
-    read_metrics(folder / dir,
-                 [&](const StepRecord& record) { all.push_back(record.metrics.loss); });
-    return all;
-  }
+  std::vector<double> losses(const std::string& dir) const { return curve(dir).losses; }
   std::string saved(const std::string& dir, const std::string& name) const {
     const fs::path path = folder / dir / "checkpoints" / "step-00000008" / name;
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
-
-  ScratchFolder scratch;
-  const fs::path& folder = scratch.path();
 };
 
 // The half is saved on the way, the whole is not.

@@ -1,6 +1,8 @@
 // The workers of a run as threads, each with a trainer of its own, and what they end up with.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <map>
 #include <span>
@@ -89,9 +91,27 @@ struct Learned {
   friend bool operator==(const Learned&, const Learned&) = default;
 };
 
+// `of_states`: the tolerance of states.
+inline void expect_near(const Learned& one, const Learned& other, double tolerance,
+                        double of_states) {
+  ASSERT_EQ(one.losses.size(), other.losses.size());
+  for (std::size_t i = 0; i < one.losses.size(); ++i) {
+    EXPECT_NEAR(one.losses[i], other.losses[i], tolerance) << "step " << i;
+    EXPECT_NEAR(one.norms[i], other.norms[i], tolerance * 10) << "step " << i;
+  }
+  ASSERT_EQ(one.states.size(), other.states.size());
+  for (const auto& [name, values] : one.states) {
+    ASSERT_EQ(values.size(), other.states.at(name).size());
+    for (std::size_t i = 0; i < values.size(); ++i) {
+      ASSERT_NEAR(values[i], other.states.at(name)[i], of_states) << name << i;
+    }
+  }
+}
+
 inline std::string tiers_text(const nn::Tiers& tiers) {
   std::string where = tiers.overlaps ? "" : "one by one: ";
   if (tiers.in_place) where += "in place: ";
+  if (tiers.delayed_update) where += "delayed: ";
   for (const Tier tier : {tiers.optimizer, tiers.gradients, tiers.parameters, tiers.activations}) {
     where += std::string(name(tier)) + " ";
   }

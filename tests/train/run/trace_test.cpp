@@ -12,8 +12,11 @@
 #include "lockstep/base/file/file.h"
 #include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/comm/native/threads.h"
+#include "lockstep/live/report_file.h"
 #include "lockstep/train/observe/metrics_file.h"
+#include "lockstep/train/observe/pipeline_bubble.h"
 #include "lockstep/train/observe/report/timeline.h"
+#include "lockstep/train/observe/run_record.h"
 #include "lockstep/train/observe/trace_file.h"
 #include "lockstep/train/run/run.h"
 
@@ -141,6 +144,26 @@ TEST(Timeline, DrawsTheMiddleStepThatAllRanksHave) {
   EXPECT_THAT(legend, ElementsAre("forward", "backward", "update", "communication", "waiting"));
 }
 
+// Stage 0 computes in [0, 10) and [30, 50), stage 1 in [10, 30): busy 30 and 20 of 50.
+TEST(PipelineBubbles, AreTheWaitingOfTheBusiestStage) {
+  std::vector<RankTrace> ranks(2);
+  ranks[0] = {0,
+              {span(TraceLane::kCompute, "forward", "layer.0", 0, 10),
+               span(TraceLane::kCompute, "backward", "layer.0", 30, 50),
+               span(TraceLane::kCompute, "update", "", 50, 90),
+               span(TraceLane::kWaiting, "wait for", "gradient 0", 10, 30)}};
+  ranks[1] = {1,
+              {span(TraceLane::kCompute, "forward", "layer.1", 10, 15),
+               span(TraceLane::kCompute, "backward", "layer.1", 15, 25),
+               span(TraceLane::kCompute, "weights", "layer.1", 25, 30),
+               span(TraceLane::kCompute, "forward", "layer.1", 60, 70, 2)}};
+  const auto bubbles = pipeline_bubbles(ranks);
+  ASSERT_THAT(bubbles, SizeIs(1)) << "rank 0 has no step 2";
+  EXPECT_DOUBLE_EQ(bubbles.at(1), (50.0 - 30.0) / 30.0);
+  ranks[0].spans.pop_back();
+  EXPECT_THAT(pipeline_bubbles(ranks), IsEmpty()) << "nobody waits for a stage";
+}
+
 TEST(Timeline, OfNothingIsNone) {
   EXPECT_FALSE(draw_timeline({}));
   EXPECT_FALSE(draw_timeline(std::vector<RankTrace>(2)));
@@ -204,7 +227,8 @@ class TracedRun : public ::testing::Test {
       for (const std::string& one : more) given.config.set(one);
       std::vector<std::unique_ptr<RunObserver>> observers;
       if (world.rank() == 0) observers.push_back(make_metrics_file());
-      if (world.rank() == 0) observers.push_back(make_report());
+      if (world.rank() == 0) observers.push_back(make_run_record());
+      if (world.rank() == 0) observers.push_back(live::make_report());
       run_training(given, observers, stop, {.world = &world, .host = {}});
     });
   }
@@ -226,7 +250,8 @@ void expect_no_overlap(const RankTrace& rank) {
   }
 }
 
-// Every span of a step lies in it; but the data, which comes before.
+// Every span of a step lies in it, except for the data, which comes before, and what is done
+// between steps.
 void expect_within_steps(const RankTrace& rank) {
   std::map<std::int64_t, const TraceSpan*> steps;
   for (const TraceSpan& one : rank.spans) {
@@ -234,7 +259,10 @@ void expect_within_steps(const RankTrace& rank) {
   }
   EXPECT_THAT(steps, SizeIs(3)) << "trace_steps";
   for (const TraceSpan& one : rank.spans) {
-    if (one.kind == "data" || one.kind == "validation" || one.kind == "checkpoint") continue;
+    if (one.kind == "data" || one.kind == "validation" || one.kind == "checkpoint" ||
+        one.kind == "compare parameters") {
+      continue;
+    }
     ASSERT_TRUE(steps.contains(one.step)) << one.name();
     EXPECT_GE(one.begin, steps[one.step]->begin) << one.name();
     EXPECT_LE(one.end, steps[one.step]->end) << one.name();
@@ -295,10 +323,11 @@ TEST_F(TracedRun, ReportDrawsAStepOnlyWhereItWasTraced) {
   run(2, {});
   EXPECT_FALSE(std::filesystem::exists(trace_path(dir())));
   const std::string without = read_file(dir() / "report.html");
-  EXPECT_THAT(without, AllOf(HasSubstr("<h2>Workers</h2>"), Not(HasSubstr("<h2>One step</h2>"))));
+  constexpr const char* kTimeline = "\"type\":\"timeline\"";
+  EXPECT_THAT(without, AllOf(HasSubstr("\"exposed_ms\":"), Not(HasSubstr(kTimeline))));
   run(2, {"train.steps=9", "train.trace=true"});  // resumes
   const std::string with = read_file(dir() / "report.html");
-  EXPECT_THAT(with, AllOf(HasSubstr("<h2>One step</h2>"), HasSubstr(">rank 1</text>")));
+  EXPECT_THAT(with, AllOf(HasSubstr(kTimeline), HasSubstr(">rank 1\\u003c/text>")));
 }
 
 // Ranks that come to their ends at their own times.
@@ -329,7 +358,7 @@ TEST_F(TracedRun, IsOfAllRanksWhereTheyDoNotWaitForEachOtherToo) {
     }
     EXPECT_THAT(names, ElementsAre("trace.json"));
     EXPECT_THAT(read_file(to / "report.html"),
-                AllOf(HasSubstr("<h2>One step</h2>"), HasSubstr(">rank 2</text>")));
+                AllOf(HasSubstr("\"type\":\"timeline\""), HasSubstr(">rank 2\\u003c/text>")));
   }
 }
 

@@ -31,6 +31,10 @@ TrainOptions staged_options(const std::string& schedule, int stages) {
   options.threads = 1;
   options.parallel.pipeline = stages;
   options.parallel.pipeline_schedule = schedule;
+  if (schedule == "terapipe") {
+    options.batch.micro = 1;
+    options.parallel.pipeline_slices = 3;
+  }
   return options;
 }
 
@@ -86,7 +90,8 @@ TEST(PipelineMemory, ActivationsAreThoseOfTheMicroBatchesInFlight) {
 }
 
 TEST(PipelineMemory, StagesUseWhatWasPlanned) {
-  for (const std::string schedule : {"sequential", "gpipe", "1f1b", "interleaved", "zb_h1"}) {
+  for (const std::string schedule :
+       {"sequential", "gpipe", "1f1b", "interleaved", "zb_h1", "terapipe"}) {
     constexpr int kStages = 3;
     run_threads(kStages, [&](Communicator& world) {
       nn::PipelineAxis axis(world);
@@ -96,12 +101,13 @@ TEST(PipelineMemory, StagesUseWhatWasPlanned) {
       const nn::MemoryPlan plan = plan_run(options, *ops);
       Trainer trainer(options, *ops);
       trainer.set_axes(nullptr, &axis);
-      std::vector<std::int32_t> tokens(2 * 16);
+      const int micro = options.batch.micro;
+      std::vector<std::int32_t> tokens(static_cast<std::size_t>(micro) * 16);
       for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 40);
-      const Tensor ids = tensor_of(std::span(tokens), {2, 16});
+      const Tensor ids = tensor_of(std::span(tokens), {micro, 16});
       const std::vector<nn::Batch> batches(
           kMicroBatches,
-          nn::Batch{.shape = {.batch = 2, .sequence = 16}, .tokens = ids, .targets = ids});
+          nn::Batch{.shape = {.batch = micro, .sequence = 16}, .tokens = ids, .targets = ids});
       const StepMetrics metrics = trainer.step(batches);
       EXPECT_GT(metrics.loss, 0) << schedule << ", stage " << world.rank();
       EXPECT_EQ(trainer.device_memory().peak(), plan.bytes(Tier::kDevice))

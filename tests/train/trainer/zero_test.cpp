@@ -17,13 +17,10 @@ using parallel::Reduction;
 constexpr int kSequences = 8;
 constexpr int kTokens = 7;
 
-struct Result {
-  std::vector<double> losses;
-  std::vector<double> norms;
-  WholeStates states;
+struct Result : Learned {
   std::uint64_t bytes_sent = 0;  // by worker 0 in a step
   friend bool operator==(const Result& a, const Result& b) {
-    return a.losses == b.losses && a.norms == b.norms && a.states == b.states;
+    return static_cast<const Learned&>(a) == b;
   }
 };
 
@@ -57,20 +54,6 @@ Result train(TrainOptions options, int workers, int steps = 3) {
     take_states(trainer.replica(), result.states);
   });
   return result;
-}
-
-void expect_near(const Result& one, const Result& other, double tolerance) {
-  for (std::size_t i = 0; i < one.losses.size(); ++i) {
-    EXPECT_NEAR(one.losses[i], other.losses[i], tolerance);
-    EXPECT_NEAR(one.norms[i], other.norms[i], tolerance * 10);
-  }
-  ASSERT_EQ(one.states.size(), other.states.size());
-  for (const auto& [name, values] : one.states) {
-    ASSERT_EQ(values.size(), other.states.at(name).size());
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      ASSERT_NEAR(values[i], other.states.at(name)[i], tolerance * 100) << name << i;
-    }
-  }
 }
 
 TEST(Zero, TreesGiveTheBitsOfOneWorkerAtEveryStage) {
@@ -107,12 +90,12 @@ TEST(Zero, DoesWhatOneWorkerDoesHoweverAStepIsShared) {
     for (const int workers : {2, 3}) {
       for (int stage = 1; stage <= 3; ++stage) {
         TrainOptions options = options_of(stage, micro, Reduction::kFast);
-        expect_near(train(options, workers), alone, 2e-5);
+        expect_near(train(options, workers), alone, 2e-5, 2e-3);
         options.parallel.no_sync = true;
-        expect_near(train(options, workers), alone, 2e-5);
+        expect_near(train(options, workers), alone, 2e-5, 2e-3);
         options.parallel.overlap = false;
         options.parallel.max_unsharded_blocks = 1;
-        expect_near(train(options, workers), alone, 2e-5);
+        expect_near(train(options, workers), alone, 2e-5, 2e-3);
       }
     }
   }

@@ -3,6 +3,7 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/cpu/team/cpu.h"
+#include "lockstep/ops/routing.h"
 
 namespace lockstep::cpu {
 
@@ -15,5 +16,12 @@ void run(const Cpu& cpu, const ops::Drop& call);
 void run(const Cpu& cpu, const ops::Cast& call);
 void run(const Cpu& cpu, const ops::Scale& call);
 void run(const Cpu& cpu, const ops::Rotary& call);
+void run(const Cpu& cpu, const ops::CopyColumns& call);
+void run(const Cpu& cpu, const ops::MergeAttention& call);
+void run(const Cpu& cpu, const ops::Route& call);
+void run(const Cpu& cpu, const ops::RouteBackward& call);
+void run(const Cpu& cpu, const ops::GatherTokens& call);
+void run(const Cpu& cpu, const ops::CombineTokens& call);
+void run(const Cpu& cpu, const ops::WeightRows& call);
 
 }  // namespace lockstep::cpu

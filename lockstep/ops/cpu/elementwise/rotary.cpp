@@ -32,7 +32,8 @@ class Angles {
         sines_(frequency_.size()) {
     for (std::size_t i = 0; i < frequency_.size(); ++i) {
       const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(call.head_size);
-      frequency_[i] = direction_ * std::pow(static_cast<double>(call.theta), exponent);
+      const double frequency = std::pow(static_cast<double>(call.theta), exponent);
+      frequency_[i] = direction_ * ops::scaled_frequency(frequency, call.scaling);
       step_cosine_[i] = std::cos(frequency_[i]);
       step_sine_[i] = std::sin(frequency_[i]);
     }

@@ -40,6 +40,7 @@ struct Call {
   float scale;
   bool rotary;
   float theta;
+  ops::RotaryScaling scaling;
   Found* found;  // [batch, heads, parts]
   float* sums;   // [batch, heads, parts, head_size]
   unsigned* tickets;
@@ -101,8 +102,8 @@ __device__ __forceinline__ void load_token(const Call<T>& call, Shared<kLanes, k
     return;
   }
   for (int i = static_cast<int>(threadIdx.x); i < half; i += kThreads) {
-    shared.rotations[i] =
-        cosine_and_sine(static_cast<double>(length) * rotary_frequency(call.theta, i, half));
+    shared.rotations[i] = cosine_and_sine(static_cast<double>(length) *
+                                          rotary_frequency(call.theta, call.scaling, i, half));
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < (rows + 1) * half; i += kThreads) {
@@ -337,6 +338,7 @@ void run_decode(const Context& context, const ops::DecodeAttention& call) {
                             .scale = call.scale,
                             .rotary = call.rotary,
                             .theta = call.theta,
+                            .scaling = call.scaling,
                             .found = reinterpret_cast<Found*>(context.workspace),
                             .sums = reinterpret_cast<float*>(
                                 context.workspace + found_bytes(batch, call.heads, positions)),

@@ -55,6 +55,7 @@ void launch_overlapped(const Context& context, const char* name, void (*kernel)(
   config.stream = context.stream;
   config.attrs = &early;
   config.numAttrs = context.overlaps_kernels ? 1 : 0;
+  note_operation(name);
   check(cudaLaunchKernelEx(&config, kernel, arguments...), name);
 }
 

@@ -26,6 +26,7 @@ struct Shape {
   int half;  // pairs of a head
   int rows_each;
   float theta;
+  ops::RotaryScaling scaling;
   bool backward;
 };
 
@@ -39,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) rotary_kernel(T* x, Shape shape) {
   const auto rows = static_cast<int>(min(std::int64_t{shape.rows_each}, shape.rows - first_row));
 
   for (int i = thread; i < half; i += kThreads) {
-    frequencies[i] = rotary_frequency(shape.theta, i, half);
+    frequencies[i] = rotary_frequency(shape.theta, shape.scaling, i, half);
   }
   __syncthreads();
   const std::int64_t first_place = first_row % shape.sequence;
@@ -108,6 +109,7 @@ void run(const Context& context, const ops::Rotary& call) {
               .half = static_cast<int>(call.head_size / 2),
               .rows_each = 1,
               .theta = call.theta,
+              .scaling = call.scaling,
               .backward = call.backward};
   // Many rows per block share frequencies; few rows go to many blocks. Sines and cosines fit into
   // the shared memory that every kernel may use.

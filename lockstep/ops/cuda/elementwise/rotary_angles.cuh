@@ -7,11 +7,15 @@
 
 #include <cuda_runtime.h>
 
+#include "lockstep/ops/rotary_scaling.h"
+
 namespace lockstep::cuda {
 
 // The frequency of pair i of a head of `pairs` pairs.
-__device__ __forceinline__ double rotary_frequency(float theta, int i, int pairs) {
-  return pow(static_cast<double>(theta), -static_cast<double>(i) / static_cast<double>(pairs));
+__device__ __forceinline__ double rotary_frequency(float theta, const ops::RotaryScaling& scaling,
+                                                   int i, int pairs) {
+  const double exponent = -static_cast<double>(i) / static_cast<double>(pairs);
+  return ops::scaled_frequency(pow(static_cast<double>(theta), exponent), scaling);
 }
 
 __device__ __forceinline__ float2 cosine_and_sine(double angle) {

@@ -13,6 +13,7 @@
 #include "lockstep/ops/cuda/linear/plain_matmul.h"
 #include "lockstep/tensor/cuda.h"
 #include "lockstep/tensor/cuda/check.h"
+#include "lockstep/tensor/cuda/copy.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -108,8 +109,7 @@ const void* aligned_bias(const Context& context, const Tensor& bias) {
   if (alignment(bias.data()) == 16) return bias.data();
   need_workspace(context, Matmuls::kWorkspace + bias.bytes());
   std::byte* const copy = context.workspace + Matmuls::kWorkspace;
-  check(cudaMemcpyAsync(copy, bias.data(), bias.bytes(), cudaMemcpyDeviceToDevice, context.stream),
-        "copy a bias");
+  copy_on_gpu(copy, bias.data(), bias.bytes(), context.stream);
   return copy;
 }
 

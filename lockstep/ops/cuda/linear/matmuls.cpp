@@ -132,6 +132,7 @@ bool Matmuls::run(const Context& context, const Product& product, const Operands
     const cublasStatus_t status =
         one.plan.launch(one.algorithms.front(), operands, context.workspace, context.stream);
     if (status == CUBLAS_STATUS_SUCCESS) {
+      note_operation("a product of matrices");
       if (!one.has_run) one.algorithms.resize(1);
       one.has_run = true;
       return true;

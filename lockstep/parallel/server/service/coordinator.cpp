@@ -1,5 +1,7 @@
 #include "lockstep/parallel/server/service/coordinator.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <limits>
 
@@ -72,9 +74,9 @@ void Coordinator::compare_hashes() {
   }
   if (!others.empty()) {
     throw Error(ErrorCode::kMismatch,
-                fmt::format("the initial parameters of {} of {} workers differ from those of "
-                            "worker 0: what the servers sent was damaged on its way",
-                            others.size(), workers_),
+                fmt::format("the parameters of worker{} {} differ from those of worker 0: what the "
+                            "servers sent was damaged on its way, or a worker's memory is faulty",
+                            others.size() > 1 ? "s" : "", fmt::join(others, ", ")),
                 others);
   }
   tell_all(Kind::kChecked, {});

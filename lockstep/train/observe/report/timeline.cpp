@@ -120,7 +120,10 @@ std::optional<Scene> choose_scene(std::span<const RankTrace> ranks) {
     const std::int64_t step = middle_of(common).first;
     return scene_of(ranks, step, [&](const TraceSpan& span) { return span.step == step; });
   }
-  const StepTimes first = step_times(ranks.front());
+  StepTimes first;
+  for (const RankTrace& rank : ranks) {
+    if (first = step_times(rank); !first.empty()) break;
+  }
   if (first.empty()) return std::nullopt;
   const auto& [step, time] = middle_of(first);
   return scene_of(ranks, step, [&](TraceSpan& span) {

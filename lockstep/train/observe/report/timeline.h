@@ -34,7 +34,10 @@ struct Timeline {
 };
 
 // Draws the middle one of the steps that all ranks share. Without such a step (asp, ssp), draws the
-// time of a step of the first rank. Nothing if that has none.
+// time of a step of the first rank that has one. Nothing if none has.
 std::optional<Timeline> draw_timeline(std::span<const RankTrace> ranks);
+
+// What is to be said of it: the bubble of its pipeline, how much of the communication was hidden.
+std::string describe_timeline(const Timeline& timeline, std::span<const RankTrace> ranks);
 
 }  // namespace lockstep::train

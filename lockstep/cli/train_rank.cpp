@@ -1,0 +1,162 @@
+#include "lockstep/cli/train_rank.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/config/environment.h"
+#include "lockstep/base/error.h"
+#include "lockstep/base/system/stack_trace.h"
+#include "lockstep/launch/exit_status.h"
+#include "lockstep/launch/leave_watch.h"
+#include "lockstep/launch/make_world.h"
+#include "lockstep/launch/rank_link.h"
+#include "lockstep/launch/variables.h"
+#include "lockstep/live/report_file.h"
+#include "lockstep/parallel/strategy/mesh_of_job.h"
+#include "lockstep/train/observe/run_record.h"
+#include "lockstep/train/trainer/run_group.h"
+
+namespace lockstep::cli {
+namespace {
+
+train::ProgressOptions progress_options(const train::RunOptions& options) {
+  train::ProgressOptions progress;
+  progress.every = options.log_every;
+  progress.path = process_environment()(kTerminalVariable).value_or("");
+  progress.terminal = !progress.path.empty() || ::isatty(STDERR_FILENO) == 1;
+  return progress;
+}
+
+// Reports every step to the supervisor.
+class SupervisorReports : public train::RunObserver {
+ public:
+  explicit SupervisorReports(const SupervisorLink& link) : link_(link) {}
+
+  void begin(const train::RunFacts& facts) override { link_.report_step(facts.first_step - 1); }
+  void step(const train::StepRecord& record) override { link_.report_step(record.metrics.step); }
+  void sample(std::int64_t, const std::string&) override {}
+  void notice(const std::string&) override {}
+  void warning(const std::string&) override {}
+  void end(const train::RunEnd&) override {}
+
+ private:
+  const SupervisorLink& link_;
+};
+
+using Observers = std::vector<std::unique_ptr<train::RunObserver>>;
+
+Observers observers_of(const train::RunOptions& options) {
+  Observers observers;
+  observers.push_back(train::make_progress(progress_options(options)));
+  observers.push_back(train::make_status_file());
+  observers.push_back(train::make_metrics_file());
+  observers.push_back(train::make_sample_file());
+  observers.push_back(train::make_event_file());
+  observers.push_back(train::make_run_record());
+  observers.push_back(live::make_report());
+  return observers;
+}
+
+Observers observers_of_rank(const train::RunSettings& settings, const train::RunRanks& ranks) {
+  if (ranks.world != nullptr && ranks.world->rank() != 0) return {};
+  return observers_of(settings.options);
+}
+
+// The groups of a mesh number their ranks by themselves. The error of a rank that was lost, with
+// its number in the job and its coordinates.
+Error on_mesh(const Error& error, const plan::Mesh& mesh, const Communicator& world) {
+  // A death ends all communicators, one after the other.
+  constexpr std::chrono::milliseconds kVerdict{100};
+  if (error.code() == ErrorCode::kPeerLost) world.wait_for_failure(kVerdict);
+  const std::optional<Error> failure = world.failure();
+  if (!failure) return Error(error.code(), error.what(), {}, error.where());
+  std::string text = failure->what();
+  for (const int rank : failure->ranks()) {
+    text += fmt::format("; rank {} is ({})", rank, plan::describe_rank(mesh, rank));
+  }
+  return Error(failure->code(), text, failure->ranks(), failure->where());
+}
+
+// One generation of the job.
+train::RunOutcome train_with_others(const train::RunSettings& settings, const World& world,
+                                    const train::StopSignal& stop,
+                                    const std::optional<SupervisorLink>& supervisor,
+                                    train::Survival& survival) {
+  std::unique_ptr<Communicator> communicator;
+  if (world.size > 1 || settings.options.comm.backend == Backend::kMpi) {
+    // Nothing is to be saved before the first generation, so a rank that waits for the others ends
+    // at once. In later ones it continues until all can save.
+    std::optional<train::StartUp> start_up;
+    if (world.generation == 0) start_up.emplace(stop, kToBeContinued, world.rank == 0);
+    communicator = make_world(world, settings.options.comm);
+  }
+  std::optional<LeaveWatch> watch;
+  if (supervisor && communicator && world.node_count > 1) watch.emplace(*supervisor, *communicator);
+  const train::RunRanks all{.world = communicator.get(),
+                            .host = reachable_host(world, settings.options.comm),
+                            .survival = supervisor ? &survival : nullptr,
+                            .generation = world.generation};
+  Observers observers = observers_of_rank(settings, all);
+  if (supervisor && world.rank == 0) {
+    observers.push_back(std::make_unique<SupervisorReports>(*supervisor));
+  }
+  try {
+    return train::run_training(settings, observers, stop, all);
+  } catch (const Error& error) {
+    const auto mesh = communicator == nullptr
+                          ? std::nullopt
+                          : parallel::mesh_of_job(settings.options.train.parallel, world.size);
+    if (!mesh || !train::is_loss_of_ranks(error.code())) throw;
+    throw on_mesh(error, *mesh, *communicator);
+  }
+}
+
+}  // namespace
+
+train::RunOutcome train_as(const train::RunSettings& settings, const train::RunRanks& ranks,
+                           const train::StopSignal& stop) {
+  return train::run_training(settings, observers_of_rank(settings, ranks), stop, ranks);
+}
+
+int train_rank(const train::RunSettings& given, World world) {
+  const std::optional<SupervisorLink> supervisor = SupervisorLink::find();
+  train::RunSettings settings = given;
+  if (supervisor) {
+    settings.options.comm.wait_limit =
+        given.options.train.survive.hang_timeout.value_or(std::chrono::nanoseconds(0));
+    print_stack_on_signal(
+        fmt::format("lockstep: stack of rank {} (addr2line -Cfe shows the lines):", world.rank));
+  }
+  const bool launched = world.size > 1 || supervisor;
+  const train::StopSignal stop(!launched);  // a launcher says it for its ranks
+  train::Survival survival;
+  while (true) {
+    std::string why;
+    std::vector<int> hung;
+    try {
+      return exit_code_of(train_with_others(settings, world, stop, supervisor, survival));
+    } catch (const Error& error) {
+      const bool is_loss = train::is_loss_of_ranks(error.code());
+      // All other errors need a person, and would come again before that.
+      if (supervisor && !is_loss) supervisor->report_final();
+      if (!supervisor || !is_loss || !survival.keeps) throw;
+      why = error.what();
+      if (error.code() == ErrorCode::kTimeout) hung = error.ranks();
+    }
+    const std::optional<int> next = supervisor->await_generation(why, hung);
+    if (!next) return kToBeContinued;  // what it keeps is not saved: that takes the others
+    world.generation = *next;
+  }
+}
+
+int exit_code_of(train::RunOutcome outcome) {
+  return outcome == train::RunOutcome::kFinished ? 0 : kToBeContinued;
+}
+
+}  // namespace lockstep::cli

@@ -1,0 +1,282 @@
+#include "lockstep/launch/coordinator.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "lockstep/base/text/units.h"
+
+namespace lockstep {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::nanoseconds;
+
+// A report of the rank that others blame may come from another node.
+constexpr milliseconds kBlameTimeout{500};
+// Until ranks notice that another machine does not answer (comm/native/acceptor.cpp), and some.
+constexpr std::chrono::seconds kMachineTimeout{40};
+
+std::string duration(milliseconds time) {
+  return format_duration(std::chrono::duration<double>(time).count());
+}
+
+}  // namespace
+
+Coordinator::Coordinator(const Options& options, std::span<const NodeFacts> facts)
+    : options_(options), budget_(options.restarts), job_(facts.front().job) {
+  // Launchers of one that has died wait for this one.
+  std::string former;
+  for (std::size_t i = 0; i < facts.size(); ++i) {
+    nodes_.push_back({.kept = facts[i].kept});
+    if (i == 0 || facts[i].generation < 0) continue;
+    generation_ = std::max(generation_, facts[i].generation);
+    if (former.empty()) former = facts[i].job;
+    if (facts[i].job == former) continue;
+    next_ = Action{.end = Action::Failure{fmt::format(
+                       "the launcher of node {} waits for another job than that of another node: "
+                       "end the launchers of all nodes and start them again",
+                       i)}};
+  }
+  if (!former.empty()) {
+    prepare_notice("node 0 is back; its launcher counts restarts anew");
+  }
+}
+
+nanoseconds Coordinator::time_to_notice() const {
+  constexpr int kSteps = 3;
+  return options_.grace + kSteps * longest_step_;
+}
+
+std::string Coordinator::ranks_of(int node) const {
+  const int first = node * options_.ranks_per_node;
+  return options_.ranks_per_node == 1
+             ? fmt::format("rank {}", first)
+             : fmt::format("ranks {} to {}", first, first + options_.ranks_per_node - 1);
+}
+
+void Coordinator::reach(std::int64_t step, Deadline now) {
+  budget_.reach(step, now);
+  if (last_step_) longest_step_ = std::max(longest_step_, nanoseconds(now - *last_step_));
+  last_step_ = now;
+}
+
+void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
+  if (message.generation != generation_) return;
+  Node& from = nodes_[static_cast<std::size_t>(node)];
+  switch (message.kind) {
+    case JobMessage::Kind::kLost: {
+      if (recovers_ || (loss_ && !loss_->message.blames)) return;
+      const bool waits = message.blames && options_.nodes > 1;
+      loss_ = Loss{
+          .message = message, .decide_by = waits ? now + kBlameTimeout : now, .is_said = node == 0};
+      loss_->message.node = node;
+      return;
+    }
+    case JobMessage::Kind::kWaits:
+      waiting_.push_back({message.rank, message.text, message.ranks});
+      if (lost_by_ == kNoDeadline) lost_by_ = now + time_to_notice();
+      return;
+    case JobMessage::Kind::kReady:
+      from.is_ready = recovers_ && from.is_here;
+      from.kept = message.ranks;
+      return;
+    default:
+      return;
+  }
+}
+
+void Coordinator::leave(int node, Deadline now) {
+  nodes_[static_cast<std::size_t>(node)] = {
+      .is_here = false, .is_ready = false, .due = now + options_.rejoin_timeout};
+  told_absence_ = false;
+  if (recovers_) return;
+  JobMessage message;
+  message.text = fmt::format("lost node {} ({}): its launcher died, or it cannot be reached", node,
+                             ranks_of(node));
+  message.leave = true;
+  loss_ = Loss{.message = std::move(message), .decide_by = now};
+}
+
+void Coordinator::join(int node, const NodeFacts& facts, Deadline now) {
+  Node& joined = nodes_[static_cast<std::size_t>(node)];
+  // It finds that itself, and ends.
+  if (facts.ranks != options_.ranks_per_node || facts.restarts != options_.restarts) return;
+  if (facts.generation >= 0 && facts.job != job_) {
+    JobMessage refusal{.kind = JobMessage::Kind::kRefused, .node = node};
+    refusal.text = fmt::format(
+        "node 0 runs another job than the one that the ranks of node {} have kept states of: start "
+        "the same command again there, to take part in it",
+        node);
+    next_ = Action{.tell = std::move(refusal)};
+    return;
+  }
+  if (!recovers_) {  // its ranks had ended well
+    JobMessage message;
+    message.text = fmt::format("node {} was started again", node);
+    loss_ = Loss{.message = std::move(message), .decide_by = now};
+  }
+  joined = {.is_here = true, .is_ready = true, .kept = facts.kept};
+  prepare_notice(fmt::format("node {} is back", node));
+}
+
+void Coordinator::prepare_notice(std::string text) {
+  if (next_) return;
+  JobMessage notice{.kind = JobMessage::Kind::kNotice};
+  notice.text = std::move(text);
+  next_ = Action{.tell = std::move(notice)};
+}
+
+bool Coordinator::is_waiting(int rank) const {
+  return std::ranges::any_of(waiting_, [&](const Waiting& w) { return w.rank == rank; });
+}
+
+// Ranks may lose each other though none has ended: one that hangs, a broken connection. Those that
+// wait have said so; the others have the time to notice.
+void Coordinator::consider_waiting(Deadline now) {
+  if (waiting_.empty()) return;
+  std::set<int> hung;  // that others have waited for in vain, and that wait for nobody themselves
+  for (const Waiting& one : waiting_) {
+    for (const int rank : one.hung) {
+      if (!is_waiting(rank) && !finished_.contains(rank)) hung.insert(rank);
+    }
+  }
+  std::size_t busy = 0;
+  for (int rank = 0; rank < options_.nodes * options_.ranks_per_node; ++rank) {
+    busy += !is_waiting(rank) && !finished_.contains(rank) ? 1 : 0;
+  }
+  const bool is_known = busy == hung.size();
+  if (!is_known && now < lost_by_) return;
+  JobMessage message;
+  message.text =
+      fmt::format("rank {} has lost others: {}", waiting_.front().rank, waiting_.front().why);
+  if (is_known) message.ranks.assign(hung.begin(), hung.end());
+  loss_ = Loss{.message = std::move(message), .decide_by = now, .notice_by = lost_by_};
+}
+
+Coordinator::Action Coordinator::end_generation(Deadline now) {
+  const Loss loss = *std::exchange(loss_, std::nullopt);
+  const std::int64_t furthest = budget_.furthest();
+  const std::string done = furthest > 0 ? fmt::format(" after step {}", furthest) : "";
+  const std::string most = options_.has_links
+                               ? fmt::format("{} in an hour of progress", budget_.most())
+                               : fmt::format("{}", budget_.most());
+  Action action;
+  if (!loss.is_said) action.say.push_back(loss.message.text);
+  const Action::Failure failure{loss.message.text, loss.message.exit_code};
+  // What ends a rank by itself before the job's first step is in its settings, data or machine.
+  if (options_.has_links && loss.message.ended_itself && furthest == 0) {
+    action.end = failure;
+    return action;
+  }
+  if (!budget_.take()) {
+    action.say.push_back(fmt::format("no restart is left{} (--max-restarts: {})", done, most));
+    action.end = failure;
+    return action;
+  }
+  recovers_ = true;
+  nanoseconds time = time_to_notice();
+  if (loss.notice_by != kNoDeadline) time = std::max(loss.notice_by - now, nanoseconds(0));
+  if (loss.message.leave) time += kMachineTimeout;
+  JobMessage message = loss.message;
+  message.kind = JobMessage::Kind::kRecover;
+  message.generation = generation_;
+  message.time = std::chrono::ceil<milliseconds>(time);
+  message.more = fmt::format("the job continues{}: {} restart{} left (--max-restarts: {})",
+                             done.empty() ? "" : done + " was done", budget_.left(),
+                             budget_.left() == 1 ? " is" : "s are", most);
+  for (Node& node : nodes_) {
+    if (node.is_here) node.due = now + time + options_.grace + options_.rejoin_timeout;
+  }
+  action.tell = std::move(message);
+  return action;
+}
+
+std::optional<Coordinator::Action> Coordinator::advance(Deadline now, bool asked_to_stop) {
+  if (next_) return std::exchange(next_, std::nullopt);
+  if (recovers_) return recover(now, asked_to_stop);
+  if (!loss_) consider_waiting(now);
+  if (!loss_ || now < loss_->decide_by) return std::nullopt;
+  return end_generation(now);
+}
+
+std::optional<Coordinator::Action> Coordinator::recover(Deadline now, bool asked_to_stop) {
+  if (!std::ranges::all_of(nodes_, [](const Node& n) { return n.is_ready; })) {
+    return await_nodes(now, asked_to_stop);
+  }
+  const bool any_kept = std::ranges::any_of(nodes_, [](const Node& n) { return !n.kept.empty(); });
+  if (!asked_to_stop) return begin(any_kept);
+  if (any_kept) {  // what ranks have kept is saved by all of them, in one more generation
+    Action action = begin(any_kept);
+    action.say.emplace_back("the job stops when its states are saved, which takes all ranks");
+    return action;
+  }
+  Action action{.stop = true};
+  if (options_.has_links && has_begun_) {
+    action.say.emplace_back(
+        "no rank has kept its states, so the steps since the newest checkpoint are not saved");
+  }
+  return action;
+}
+
+// Some node is missing, or its ranks are busy.
+std::optional<Coordinator::Action> Coordinator::await_nodes(Deadline now, bool asked_to_stop) {
+  std::vector<int> absent;
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    if (!node.is_here) absent.push_back(static_cast<int>(i));
+    if (node.is_ready || now < node.due) continue;
+    return Action{.end = Action::Failure{fmt::format(
+                      "node {} {} (--rejoin-timeout: {}). Start the same command on all nodes "
+                      "again: it continues from the newest checkpoint",
+                      i, node.is_here ? "does not answer" : "has not come back",
+                      duration(options_.rejoin_timeout))}};
+  }
+  if (absent.empty()) return std::nullopt;
+  const bool all_others =
+      std::ranges::all_of(nodes_, [](const Node& node) { return node.is_ready || !node.is_here; });
+  if (!all_others) return std::nullopt;
+  const std::string names =
+      fmt::format("node{} {}", absent.size() == 1 ? "" : "s", fmt::join(absent, ", "));
+  if (asked_to_stop) {
+    return Action{.say = {fmt::format("{} {} missing, so the steps since the newest checkpoint "
+                                      "are not saved",
+                                      names, absent.size() == 1 ? "is" : "are")},
+                  .stop = true};
+  }
+  if (std::exchange(told_absence_, true)) return std::nullopt;
+  prepare_notice(fmt::format(
+      "the other nodes wait {} for {}: start the same command there again (--rejoin-timeout)",
+      duration(options_.rejoin_timeout), names));
+  return std::exchange(next_, std::nullopt);
+}
+
+Coordinator::Action Coordinator::begin(bool any_kept) {
+  JobMessage message{.kind = JobMessage::Kind::kBegin, .generation = ++generation_};
+  message.any_kept = any_kept;
+  message.job = job_;
+  for (Node& node : nodes_) node = {.is_here = true, .is_ready = false};
+  recovers_ = false;
+  has_begun_ = true;
+  told_absence_ = false;
+  waiting_.clear();
+  finished_.clear();
+  loss_.reset();
+  lost_by_ = kNoDeadline;
+  last_step_.reset();
+  return Action{.tell = std::move(message)};
+}
+
+Deadline Coordinator::due() const {
+  if (next_) return Deadline::min();
+  if (!recovers_) return loss_ ? loss_->decide_by : lost_by_;
+  Deadline due = kNoDeadline;
+  for (const Node& node : nodes_) {
+    if (!node.is_ready) due = std::min(due, node.due);
+  }
+  return due;
+}
+
+}  // namespace lockstep

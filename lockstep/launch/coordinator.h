@@ -1,0 +1,110 @@
+// Decides for all nodes of a job when a generation ends and when the next begins. Node 0's
+// supervisor has it. No I/O: it hears what has happened, and advance() says what to do.
+//
+//   runs       a rank or a whole node is lost, or ranks have lost each other: takes a restart from
+//              the budget, or ends the job
+//   recovers   until every node has reported that none of its ranks is busy; one that has left has
+//              until the rejoin timeout to come back. Then the next generation begins.
+//
+// It begins in the recovery before the first generation: all nodes have joined.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/system/deadline.h"
+#include "lockstep/launch/job_message.h"
+#include "lockstep/launch/restart_budget.h"
+
+namespace lockstep {
+
+class Coordinator {
+ public:
+  struct Options {
+    int nodes = 1;
+    int ranks_per_node = 1;
+    int restarts = 0;
+    bool has_links = false;  // LaunchOptions::Restarts::has_links
+    std::chrono::milliseconds grace{0};
+    std::chrono::milliseconds rejoin_timeout{0};
+  };
+
+  // `facts` of all nodes, in order.
+  Coordinator(const Options& options, std::span<const NodeFacts> facts);
+
+  // Rank 0 has done a step. / A rank has ended well.
+  void reach(std::int64_t step, Deadline now);
+  void finish(int rank) { finished_.insert(rank); }
+  std::int64_t furthest() const { return budget_.furthest(); }
+
+  void hear(int node, const JobMessage& message, Deadline now);
+  void leave(int node, Deadline now);
+  void join(int node, const NodeFacts& facts, Deadline now);
+
+  // What to do now, in this order; to be asked again after it was done.
+  struct Action {
+    std::optional<JobMessage> tell;  // all nodes
+    std::vector<std::string> say;    // on this node
+    struct Failure {
+      std::string text;
+      int exit_code = 1;
+    };
+    std::optional<Failure> end;  // the job
+    bool stop = false;           // the job, as it was asked to
+  };
+  std::optional<Action> advance(Deadline now, bool asked_to_stop);
+  // When to ask again, whatever happens.
+  Deadline due() const;
+
+ private:
+  struct Node {
+    bool is_here = true;
+    bool is_ready = true;
+    std::vector<int> kept;
+    Deadline due = kNoDeadline;  // to come back, or to be ready
+  };
+  struct Loss {
+    JobMessage message;
+    Deadline decide_by;                // for a report of the one that is to blame
+    bool is_said = false;              // on this node
+    Deadline notice_by = kNoDeadline;  // for ranks, where they have known for a while
+  };
+  struct Waiting {
+    int rank = 0;
+    std::string why;
+    std::vector<int> hung;
+  };
+
+  std::chrono::nanoseconds time_to_notice() const;
+  std::string ranks_of(int node) const;
+  bool is_waiting(int rank) const;
+  void consider_waiting(Deadline now);
+  Action end_generation(Deadline now);
+  std::optional<Action> recover(Deadline now, bool asked_to_stop);
+  std::optional<Action> await_nodes(Deadline now, bool asked_to_stop);
+  Action begin(bool any_kept);
+  void prepare_notice(std::string text);
+
+  Options options_;
+  RestartBudget budget_;
+  std::vector<Node> nodes_;
+  std::string job_;
+  int generation_ = -1;  // -1: none has begun
+  bool recovers_ = true;
+  bool has_begun_ = false;      // a generation
+  std::optional<Action> next_;  // before anything else
+  std::optional<Loss> loss_;    // while it runs
+  std::vector<Waiting> waiting_;
+  std::set<int> finished_;
+  Deadline lost_by_ = kNoDeadline;  // when ranks that wait are enough to end a generation
+  bool told_absence_ = false;
+  std::optional<std::chrono::steady_clock::time_point> last_step_;  // of this generation
+  std::chrono::nanoseconds longest_step_{0};                        // with what comes between steps
+};
+
+}  // namespace lockstep

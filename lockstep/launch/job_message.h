@@ -1,0 +1,73 @@
+// What the launchers of a job tell each other about its generations (launch/launcher.h). All of
+// them receive all messages in one order (JobLink).
+//
+//   any node   lost        a rank of this node is lost: may the job continue?
+//              waits       a rank of this node has lost others and waits for the next generation
+//              ready       no rank of this node is busy any more; these have kept their processes
+//   node 0     recover     the generation ends; ranks have that long to notice
+//              begin       the next generation begins
+//              notice      a sentence for everybody
+//              refused     a launcher that has come back cannot take part
+//
+// A message is about the generation whose number it has; of another one it is out of date.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lockstep {
+
+struct JobMessage {
+  enum class Kind : std::uint8_t {
+    kLost,
+    kWaits,
+    kReady,
+    kRecover,
+    kBegin,
+    kNotice,
+    kRefused,
+  };
+  Kind kind = Kind::kNotice;
+  int generation = 0;
+  // The node whose rank was lost, and which has reported it (recover); which is refused.
+  int node = 0;
+  int rank = 0;  // waits
+  // That did not answer in time (waits, recover); that have kept their processes (ready).
+  std::vector<int> ranks;
+  int exit_code = 1;                  // of a lost rank, for the job if it cannot continue
+  bool ended_itself = false;          // a lost rank: by an error of its own
+  bool blames = false;                // a lost rank: it ended because of others
+  std::chrono::milliseconds time{0};  // recover
+  bool leave = false;     // recover: ranks do not notice soon that they have lost others
+  bool any_kept = false;  // begin: whether any rank of the job has kept its process
+  int master_port = 0;    // begin
+  std::string job;        // begin: its name
+  std::string text;       // for people
+  std::string more;       // recover: how the job continues
+};
+
+std::string encode(const JobMessage& message);
+// Nothing for any other text.
+std::optional<JobMessage> decode_message(std::string_view text);
+
+// What a launcher says about itself when it joins the others.
+struct NodeFacts {
+  int ranks = 1;  // of each node
+  int master_port = 0;
+  int restarts = 0;  // LaunchOptions::Restarts::most
+  // Of one that had joined before: the name of the job, its generation, and the ranks that have
+  // kept their processes.
+  std::string job;
+  int generation = -1;
+  std::vector<int> kept;
+};
+
+std::string encode(const NodeFacts& facts);
+// Throws Error(kProtocol) for any other text.
+NodeFacts decode_facts(int node, std::string_view text);
+
+}  // namespace lockstep

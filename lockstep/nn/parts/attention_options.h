@@ -1,0 +1,43 @@
+// What the attentions of a layer have in common: heads, positions, dropout, and who divides them.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "lockstep/nn/parts/part.h"
+
+namespace lockstep::nn {
+
+struct AttentionOptions {
+  std::int64_t hidden = 0;
+  std::int64_t heads = 0;
+  std::int64_t kv_heads = 0;
+  std::int64_t head_width = 0;  // 0: hidden / heads
+  bool causal = true;
+  bool biases = true;
+  bool qkv_biases = false;  // of the first layer, where biases is false
+  double dropout = 0;       // of the probabilities
+  double stddev = 0.02;     // of the weights at first
+  double projection_stddev = 0.02;
+  bool rotary = false;
+  float theta = 10000;
+  ops::RotaryScaling scaling = {};
+  Side side = Side::kTarget;
+  TensorGroup tensor = {};  // divides the heads, of both kinds evenly
+
+  std::int64_t head_size() const { return head_width > 0 ? head_width : hidden / heads; }
+  // Of this rank.
+  std::int64_t own_heads() const { return heads / tensor.size; }
+  std::int64_t own_kv_heads() const { return kv_heads / tensor.size; }
+  std::int64_t query_width() const { return head_size() * own_heads(); }
+  std::int64_t kv_width() const { return head_size() * own_kv_heads(); }
+};
+
+// The dropout of probabilities, different for the heads of every rank.
+ops::Dropout dropout_of(const Pass& pass, const AttentionOptions& options, std::string_view purpose,
+                        const ops::AttentionShape& shape);
+
+// 1 / sqrt(head_size)
+float attention_scale(std::int64_t head_size);
+
+}  // namespace lockstep::nn

@@ -1,0 +1,104 @@
+// Whole runs of ranks that are threads, on a small text, and the curves that they write.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "lockstep/base/file/scratch_folder.h"
+#include "lockstep/comm/native/threads.h"
+#include "lockstep/train/observe/metrics_file.h"
+#include "lockstep/train/observe/metrics_line.h"
+#include "lockstep/train/run/run.h"
+
+namespace lockstep::train {
+
+using Settings = std::vector<std::string>;
+
+// Of every step, as metrics.jsonl has it.
+struct Curve {
+  std::vector<double> losses, norms, validations;
+  friend bool operator==(const Curve&, const Curve&) = default;
+};
+
+inline void expect_near(const std::vector<double>& got, const std::vector<double>& want,
+                        double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_NEAR(got[i], want[i], tolerance * std::max(1.0, std::abs(want[i]))) << "step " << i + 1;
+  }
+}
+inline void expect_near(const Curve& got, const Curve& want, double tolerance) {
+  expect_near(got.losses, want.losses, tolerance);
+  expect_near(got.norms, want.norms, 10 * tolerance);
+  expect_near(got.validations, want.validations, tolerance);
+}
+
+class ThreadRuns : public ::testing::Test {
+ protected:
+  using Observers = std::vector<std::unique_ptr<RunObserver>>;
+
+  ThreadRuns() {
+    std::ofstream text(folder / "text.txt");
+    for (int i = 0; i < 200; ++i) text << "the quick brown fox jumps over " << i << " lazy dogs\n";
+  }
+
+  // Of a model of two layers, with several micro-batches a step, and `more`.
+  Settings small_run(const std::string& dir, int steps, const Settings& more) const {
+    Settings settings = {"data.text=" + (folder / "text.txt").string(), "data.tokenizer=character",
+                         "run.dir=" + (folder / dir).string(), "model.layers=2", "model.hidden=32",
+                         "model.heads=4", "train.seq_len=8", "train.global_batch_size=8",
+                         "train.micro_batch_size=2", "train.precision=f32", "train.threads=1",
+                         "train.validate_every=10", "train.validate_batches=2",
+                         "checkpoint.every=0", "optimizer.learning_rate=0.01",
+                         // Below the norms of the first steps.
+                         "optimizer.max_grad_norm=0.5", "train.steps=" + std::to_string(steps)};
+    settings.insert(settings.end(), more.begin(), more.end());
+    return settings;
+  }
+
+  // Rank 0 has a metrics file, and the observers that add_observers() adds.
+  static void run_ranks(
+      int ranks, const Settings& settings,
+      const std::function<void(Observers&)>& add_observers = [](Observers&) {}) {
+    const StopSignal stop;
+    CommOptions comm;
+    comm.measure = false;
+    run_threads(
+        ranks,
+        [&](Communicator& world) {
+          RunSettings given;
+          for (const std::string& one : settings) given.config.set(one);
+          Observers observers;
+          if (world.rank() == 0) {
+            add_observers(observers);
+            observers.push_back(make_metrics_file());
+          }
+          run_training(given, observers, stop, {.world = &world, .host = {}});
+          world.barrier();  // ranks that share a GPU free its memory when all are done
+        },
+        comm);
+  }
+
+  Curve curve(const std::string& dir) const {
+    Curve all;
+    read_metrics(folder / dir, [&](const StepRecord& record) {
+      all.losses.push_back(record.metrics.loss);
+      all.norms.push_back(record.metrics.gradient_norm);
+      if (record.validation_loss) all.validations.push_back(*record.validation_loss);
+    });
+    return all;
+  }
+
+  ScratchFolder scratch;
+  const std::filesystem::path& folder = scratch.path();
+};
+
+}  // namespace lockstep::train
