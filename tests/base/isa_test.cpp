@@ -33,7 +33,9 @@ TEST(CpuFeatures, AreThoseThatLinuxReports) {
   EXPECT_EQ(cpu.avx2, has("avx2", "fma", "f16c"));
   EXPECT_EQ(cpu.avx512, has("avx512f", "avx512bw", "avx512vl", "avx512dq"));
   EXPECT_EQ(cpu.avx512_bf16, cpu.avx512 && has("avx512_bf16"));
-  if (!has("amx_tile", "amx_bf16")) EXPECT_FALSE(cpu.amx_bf16);
+  if (!has("amx_tile", "amx_bf16")) {
+    EXPECT_FALSE(cpu.amx_bf16);
+  }
   EXPECT_FALSE(cpu.neon);
 #elif defined(__aarch64__)
   if (!has("Features")) GTEST_SKIP() << "an emulator shows its host's /proc/cpuinfo";
