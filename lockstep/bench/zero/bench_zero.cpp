@@ -5,8 +5,10 @@
 namespace lockstep::bench {
 namespace {
 
-constexpr data_parallel::NamedCase kZeroCases[] = {
-    {"stages", zero::run_stages}, {"fsdp", zero::run_fsdp}, {"saves", zero::run_saves}};
+constexpr data_parallel::NamedCase kZeroCases[] = {{"stages", zero::run_stages},
+                                                   {"fsdp", zero::run_fsdp},
+                                                   {"saves", zero::run_saves},
+                                                   {"mirror", zero::run_mirror}};
 
 }  // namespace
 

@@ -13,6 +13,8 @@ data_parallel::CaseReport run_stages(data_parallel::Session& session);
 data_parallel::CaseReport run_fsdp(data_parallel::Session& session);
 // The stall of a run by checkpoints that are written in the background, or between steps.
 data_parallel::CaseReport run_saves(data_parallel::Session& session);
+// Stage 2 with a mirror of every shard in another rank's memory, against none.
+data_parallel::CaseReport run_mirror(data_parallel::Session& session);
 
 // What the cases have in common: steps, in words; a setting of a stage; columns with memory.
 std::string steps_in_words(const data_parallel::Session& session,

@@ -15,6 +15,7 @@ that it has to reach:
   stages   plain data parallelism, and ZeRO's stages 1 to 3
   fsdp     stage 3 beside PyTorch's FSDP2 over Gloo (with --peers): memory of a rank, of shared
            pages its share (in one more run of each), and tokens/s
+  mirror   every shard mirrored in the memory of another rank (survive.mirror), or not
   saves    checkpoints that are written beside steps or between them: how long the run waits.
            They go where temporary files do: TMPDIR=/a/real/disk says where
 
