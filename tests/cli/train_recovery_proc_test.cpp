@@ -331,8 +331,7 @@ TEST_F(TrainRecovery, OfMeshesGivesTheBitsOfAnUndisturbedRun) {
   }
 }
 
-// Worker 0 leads: the others do not continue without it. When it is back they may have done all
-// steps that are left; then the metrics end earlier than the run.
+// Worker 0 leads: the others do not continue without it, and wait for it when it is back.
 TEST_F(TrainRecovery, OfServersThatDoNotWaitGoesOnWithoutItsLeader) {
   for (const std::string consistency : {"asp", "ssp"}) {
     const std::string arguments = job(consistency,
@@ -343,10 +342,12 @@ TEST_F(TrainRecovery, OfServersThatDoNotWaitGoesOnWithoutItsLeader) {
     EXPECT_THAT(log(), HasSubstr("\nfinished "));
     EXPECT_FALSE(states(consistency, "00001000").empty());
     const auto lines = losses(consistency);
+    const auto number = [](const std::string& line) { return std::stoll(line.substr(8)); };
     for (std::size_t i = 1; i < lines.size(); ++i) {
-      const auto number = [&](const std::string& line) { return std::stoll(line.substr(8)); };
       EXPECT_LT(number(lines[i - 1]), number(lines[i]));
     }
+    ASSERT_FALSE(lines.empty());
+    EXPECT_EQ(number(lines.back()), 1000);
   }
 }
 

@@ -175,6 +175,24 @@ TEST(Coordinator, TheShareOfAWorkerThatStopsIsForOthersButWithWorker0TheRunIsOve
   EXPECT_EQ(one.coordinator.deadline(std::chrono::hours(1)), kNoDeadline) << "nobody waits";
 }
 
+TEST(Coordinator, TheFirstShareIsOfWorker0HoweverLateItBegins) {
+  TraceCase one;
+  one.want_share(1);
+  one.want_share(2);
+  EXPECT_TRUE(one.wire.heard.empty()) << "worker 0 has not begun";
+  EXPECT_THAT(one.coordinator.missing(), ElementsAre(0));
+  EXPECT_TRUE(has_passed(one.coordinator.deadline({})));
+  one.want_share(0);
+  EXPECT_EQ(one.share_of_worker(0), 0);
+  EXPECT_EQ(one.share_of_worker(1), 1);
+  EXPECT_EQ(one.share_of_worker(2), 2);
+
+  TraceCase stopped;
+  stopped.want_share(1);
+  stopped.say(0, Kind::kStop);
+  EXPECT_EQ(stopped.share_of_worker(1), -1) << "worker 0 ends the run before its first share";
+}
+
 TEST(CoordinatorTraces, ComeOnceAndNotWithBsp) {
   TraceCase one;
   one.say(1, Kind::kTrace, "of worker 1");

@@ -128,6 +128,7 @@ std::vector<int> Coordinator::missing() const {
     }
     return workers;
   }
+  if (started_ && !leader_began_) return {0};
   std::int64_t oldest = std::numeric_limits<std::int64_t>::max();
   for (const auto& [worker, its] : under_way_) oldest = std::min(oldest, its.share / workers_);
   for (const auto& [worker, its] : under_way_) {
@@ -199,7 +200,9 @@ void Coordinator::ticket(int worker, std::span<const std::byte> payload) {
   if (under_way_.contains(worker) || std::ranges::count(idle_, worker, &Idle::worker) > 0) {
     fail(ErrorCode::kProtocol, "worker {} asks for a share while it has one", worker);
   }
-  idle_.push_back({worker, std::chrono::steady_clock::now()});
+  const bool begins = worker == 0 && !leader_began_;
+  leader_began_ = leader_began_ || begins;
+  idle_.insert(begins ? idle_.begin() : idle_.end(), {worker, std::chrono::steady_clock::now()});
   hand_out();
 }
 
@@ -235,6 +238,7 @@ void Coordinator::without(int worker) {
 // all shares are done, so that it then collects the final states.
 void Coordinator::hand_out() {
   std::vector<Idle> still_idle;
+  if (!leader_began_ && !over_) return;
   for (const Idle& idle : std::exchange(idle_, {})) {
     const int worker = idle.worker;
     const bool anew = returned_.empty();

@@ -3,10 +3,11 @@
 // bsp: collects the start and the end of a step from all workers before any continues, and the
 // gradient norm from all servers' sums of squares. asp and ssp: assigns shares. *Share* i of the
 // run is the part with index i % workers of step i / workers + 1; shares are assigned in order to
-// idle workers, so a slow worker does fewer. With ssp a share waits until it is at most `staleness`
-// steps ahead of every running one. The unfinished share of a dead worker is assigned again. A
-// share carries the last costs of all workers. Traces of workers also pass through here to worker
-// 0, because workers end at different times.
+// idle workers, so a slow worker does fewer. The first share is worker 0's: it reports the run, and
+// a run that the others could finish before it begins would have nothing to report. With ssp a
+// share waits until it is at most `staleness` steps ahead of every running one. The unfinished
+// share of a dead worker is assigned again. A share carries the last costs of all workers. Traces
+// of workers also pass through here to worker 0, because workers end at different times.
 #pragma once
 
 #include <map>
@@ -79,7 +80,8 @@ class Coordinator {
   std::map<int, std::vector<double>> sums_;
 
   // asp and ssp
-  bool started_ = false;
+  bool started_ = false;       // a worker has asked for a share
+  bool leader_began_ = false;  // worker 0 has
   std::int64_t next_share_ = 0;
   std::int64_t end_ = 0;             // one past the last share
   std::set<std::int64_t> returned_;  // shares of dead workers, to be assigned again
