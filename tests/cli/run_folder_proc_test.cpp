@@ -20,6 +20,7 @@ using ::testing::Not;
 using testing::Outcome;
 using testing::run_lockstep;
 using testing::shell;
+using ::testing::SizeIs;
 namespace fs = std::filesystem;
 
 class RunFolderCommand : public testing::TrainCommand {
@@ -96,6 +97,26 @@ TEST_F(RunFolderCommand, IsResumedFromAnyFolder) {
   EXPECT_EQ(more.exit_code, 0) << more.text;
   EXPECT_THAT(more.text, AllOf(HasSubstr("continues after step 2"), Not(HasSubstr("changed")),
                                Not(HasSubstr("tokenised"))));
+}
+
+TEST_F(RunFolderCommand, IsResumedWithoutItsText) {
+  for (const std::string ranks : {"", " --ranks 2"}) {
+    fs::copy_file(folder / "text.txt", folder / "moved.txt", fs::copy_options::overwrite_existing);
+    fs::remove_all(folder / "run");
+    std::string own = settings("run", "train.steps=2 data.tokenizer=character" + ranks);
+    const std::string text = (folder / "text.txt").string();
+    own.replace(own.find(text), text.size(), (folder / "moved.txt").string());
+    ASSERT_EQ(run_lockstep("train " + own).exit_code, 0);
+    fs::remove(folder / "moved.txt");
+    const Outcome more =
+        run_lockstep("train " + (folder / "run").string() + " train.steps=4" + ranks);
+    EXPECT_EQ(more.exit_code, 0) << more.text;
+    EXPECT_THAT(more.text,
+                AllOf(HasSubstr("continues after step 2"),
+                      HasSubstr("there is no text at " + (folder / "moved.txt").string()),
+                      Not(HasSubstr("data changed"))));
+    EXPECT_THAT(losses("run"), SizeIs(4));
+  }
 }
 
 TEST_F(RunFolderCommand, PathsOfAConfigurationAreLookedForBesideIt) {

@@ -60,21 +60,26 @@ void check_data_is_there(std::string_view key, const std::string& path) {
                 : "");
 }
 
-void check_all_is_there(const data::DataOptions& options) {
-  check_data_is_there("data.text", options.text);
+// A text may be gone once its tokens are in the cache.
+void check_all_is_there(const data::DataOptions& options, const CacheFolders& cache) {
+  const auto check_text = [&](std::string_view key, const std::string& path) {
+    if (!has_tokens_of(cache, path)) check_data_is_there(key, path);
+  };
+  check_text("data.text", options.text);
   check_data_is_there("data.tokens", options.tokens);
   for (const std::string& entry : options.mixture) {
     check_data_is_there("data.mixture", data::parse_mixture_entry(entry).path);
   }
   check_data_is_there("data.pairs", options.pairs);
   check_data_is_there("data.table", options.table);
-  check_data_is_there("data.validation_text", options.validation_text);
+  check_text("data.validation_text", options.validation_text);
   check_data_is_there("data.validation_tokens", options.validation_tokens);
 }
 
-std::vector<data::TextFile> files_of(const std::string& path) {
+TextSource source_at(const std::string& path) {
+  if (path.empty() || !is_data_there(path)) return {.path = path, .files = {}};
   const fs::path paths[] = {path};
-  return data::list_text_files(paths, RunFolder::no_texts());
+  return {.path = path, .files = data::list_text_files(paths, RunFolder::no_texts())};
 }
 
 using OfModel = std::shared_ptr<const data::Tokenizer>;
@@ -109,13 +114,12 @@ void check_same_tokenizer(const data::TokenFile& file, const data::Tokenizer& to
 void open_text_into(Dataset& dataset, const data::DataOptions& options, const CacheFolders& cache,
                     const TellProgress& progress, const OfModel& of_model) {
   TextCache texts{.folders = cache,
-                  .training = files_of(options.text),
-                  .validation = {},
+                  .training = source_at(options.text),
+                  .validation = source_at(options.validation_text),
                   .tokenizer = options.tokenizer.empty() ? "byte" : options.tokenizer,
                   .given = options.tokenizer.empty() ? of_model : nullptr,
                   .bpe_vocabulary = options.bpe_vocabulary,
                   .field = options.field};
-  if (!options.validation_text.empty()) texts.validation = files_of(options.validation_text);
   CachedTokens tokens = cached_tokens(texts, progress);
   dataset.tokenizer = std::move(tokens.tokenizer);
   dataset.training = std::move(tokens.training);
@@ -202,7 +206,7 @@ Dataset open_dataset(const data::DataOptions& options, const CacheFolders& cache
                      const TellProgress& progress,
                      const std::shared_ptr<const data::Tokenizer>& of_model) {
   check_one_kind(options);
-  check_all_is_there(options);
+  check_all_is_there(options, cache);
   Dataset dataset;
   dataset.validation_fraction = options.validation_fraction;
   dataset.mask_fraction = options.mask_fraction;

@@ -1,7 +1,10 @@
 #include "lockstep/train/dataset/text_cache.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/content_hash.h"
@@ -20,13 +23,21 @@ namespace fs = std::filesystem;
 
 constexpr double kSecondsBetweenNews = 1;
 
+// What the files of training and validation are called.
+constexpr std::string_view kTraining = "training";
+constexpr std::string_view kValidation = "validation";
+
 // What a cached token file was made of.
 struct Origin {
   std::string texts;      // text_files_hash(), and the field
   std::string choice;     // the tokenizer that was asked for, with what it was learned from
   std::string tokenizer;  // hash of the one that was used
+  std::string path =
+      {};  // of the texts, as configured: how they are found again once they are gone
 
-  bool operator==(const Origin&) const = default;
+  bool same_tokens(const Origin& other) const {
+    return texts == other.texts && choice == other.choice && tokenizer == other.tokenizer;
+  }
 };
 
 // Nothing where it is missing, or not ours.
@@ -41,13 +52,35 @@ Origin read_origin(const fs::path& path) {
     const bool found = json.is_object() && json.contains(key) && json[key].is_string();
     return found ? json[key].get<std::string>() : std::string();
   };
-  return {.texts = field("texts"), .choice = field("choice"), .tokenizer = field("tokenizer")};
+  return {.texts = field("texts"),
+          .choice = field("choice"),
+          .tokenizer = field("tokenizer"),
+          .path = field("path")};
 }
 
 void write_origin(const fs::path& path, const Origin& origin) {
-  const nlohmann::ordered_json json{
-      {"texts", origin.texts}, {"choice", origin.choice}, {"tokenizer", origin.tokenizer}};
+  const nlohmann::ordered_json json{{"texts", origin.texts},
+                                    {"choice", origin.choice},
+                                    {"tokenizer", origin.tokenizer},
+                                    {"path", origin.path}};
   write_file(path, json.dump(2) + '\n');
+}
+
+// Of tokens that were made of the text at that path; nothing where no folder has any.
+std::optional<Origin> origin_of_path(std::string_view name, const CacheFolders& folders,
+                                     const std::string& path) {
+  for (const fs::path& folder : folders.found_in) {
+    Origin origin = read_origin(folder / fmt::format("{}.json", name));
+    if (origin.path == path && !path.empty()) return origin;
+  }
+  return std::nullopt;
+}
+
+[[noreturn]] void fail_gone(const std::string& path) {
+  fail(ErrorCode::kInvalidArgument,
+       "there is no text at {}, and the tokens that the run made of it cannot be used: they are "
+       "damaged, or were made with another tokenizer. Give data.text=PATH",
+       path);
 }
 
 // Where a tokenizer is kept.
@@ -63,9 +96,13 @@ void make_folder(const fs::path& folder) {
 std::shared_ptr<const data::Tokenizer> learn(const TextCache& cache) {
   if (cache.given) return cache.given;
   data::LearningTexts texts;
-  if (data::is_learned(cache.tokenizer)) texts.add(cache.training, cache.field);
+  for (const TextSource* source : {&cache.training, &cache.validation}) {
+    const bool gone = source->files.empty() && !source->path.empty();
+    if (gone && data::is_learned(cache.tokenizer)) fail_gone(source->path);
+  }
+  if (data::is_learned(cache.tokenizer)) texts.add(cache.training.files, cache.field);
   // A character that only validation has would have no id.
-  if (cache.tokenizer == "character") texts.add(cache.validation, cache.field);
+  if (cache.tokenizer == "character") texts.add(cache.validation.files, cache.field);
   auto tokenizer = data::choose_tokenizer(cache.tokenizer, cache.bpe_vocabulary, texts.views());
   texts.check_whole();
   return tokenizer;
@@ -102,20 +139,26 @@ fs::path with_ending(fs::path stem, std::string_view ending) { return stem += en
 // The file of these tokens, made again where no folder has one that was made of `wanted` and can be
 // read.
 data::TokenFile tokens_of(std::string_view name, const CacheFolders& folders,
-                          const std::vector<data::TextFile>& files, const Origin& wanted,
+                          const TextSource& source, const Origin& wanted,
                           const data::Tokenizer& tokenizer, const std::string& field,
                           const TellProgress& tell) {
   for (const fs::path& folder : folders.found_in) {
-    if (read_origin(with_ending(folder / name, ".json")) != wanted) continue;
+    if (!read_origin(with_ending(folder / name, ".json")).same_tokens(wanted)) continue;
     try {
       data::TokenFile file(with_ending(folder / name, ".tokens"));
-      if (file.tokenizer_hash() == wanted.tokenizer) return file;
+      if (file.tokenizer_hash() != wanted.tokenizer) continue;
+      if (source.files.empty() && tell) {
+        tell(fmt::format("warning: there is no text at {}; its tokens in {} are used", wanted.path,
+                         folder.string()));
+      }
+      return file;
     } catch (const Error&) {  // gone or damaged
     }
   }
+  if (source.files.empty()) fail_gone(source.path);
   make_folder(folders.made_in);
   const fs::path tokens = with_ending(folders.made_in / name, ".tokens");
-  tokenize_into(tokens, files, tokenizer, wanted.tokenizer, field, tell);
+  tokenize_into(tokens, source.files, tokenizer, wanted.tokenizer, field, tell);
   write_origin(with_ending(folders.made_in / name, ".json"), wanted);
   return data::TokenFile(tokens);
 }
@@ -124,7 +167,7 @@ data::TokenFile tokens_of(std::string_view name, const CacheFolders& folders,
 std::shared_ptr<const data::Tokenizer> learned_before(const CacheFolders& folders,
                                                       const std::string& choice) {
   for (const fs::path& folder : folders.found_in) {
-    const Origin before = read_origin(folder / "training.json");
+    const Origin before = read_origin(folder / fmt::format("{}.json", kTraining));
     if (before.choice != choice) continue;
     try {
       auto tokenizer = data::load_tokenizer(path_of_tokenizer(folder));
@@ -149,12 +192,22 @@ void keep_tokenizer(const data::Tokenizer& tokenizer, const CacheFolders& folder
   write_file(path_of_tokenizer(folders.made_in), json);
 }
 
+bool has_tokens_of(const CacheFolders& folders, const std::string& path) {
+  return origin_of_path(kTraining, folders, path) || origin_of_path(kValidation, folders, path);
+}
+
 CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress) {
-  const auto hash_of = [&](const std::vector<data::TextFile>& files) {
-    return data::text_files_hash(files) + (cache.field.empty() ? "" : " field " + cache.field);
+  const auto hash_of = [&](std::string_view name, const TextSource& source) -> std::string {
+    if (source.path.empty()) return "";
+    if (source.files.empty()) {
+      const auto origin = origin_of_path(name, cache.folders, source.path);
+      return origin ? origin->texts : "";
+    }
+    return data::text_files_hash(source.files) +
+           (cache.field.empty() ? "" : " field " + cache.field);
   };
-  const std::string training = hash_of(cache.training);
-  const std::string validation = cache.validation.empty() ? "" : hash_of(cache.validation);
+  const std::string training = hash_of(kTraining, cache.training);
+  const std::string validation = hash_of(kValidation, cache.validation);
   const bool learned = !cache.given && data::is_learned(cache.tokenizer);
   // For a tokenizer that is not learned the hash is enough, wherever its file is.
   std::string choice = learned ? cache.tokenizer : "";
@@ -173,15 +226,15 @@ CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress)
   }
   const std::string hash = content_hash(tokenizer->json());
 
-  CachedTokens tokens{
-      .tokenizer = tokenizer,
-      .training = tokens_of("training", cache.folders, cache.training, {training, choice, hash},
-                            *tokenizer, cache.field, progress),
-      .validation = nullptr};
-  if (!cache.validation.empty()) {
-    tokens.validation = std::make_unique<data::TokenFile>(
-        tokens_of("validation", cache.folders, cache.validation, {validation, choice, hash},
-                  *tokenizer, cache.field, progress));
+  CachedTokens tokens{.tokenizer = tokenizer,
+                      .training = tokens_of(kTraining, cache.folders, cache.training,
+                                            {training, choice, hash, cache.training.path},
+                                            *tokenizer, cache.field, progress),
+                      .validation = nullptr};
+  if (!cache.validation.path.empty()) {
+    tokens.validation = std::make_unique<data::TokenFile>(tokens_of(
+        kValidation, cache.folders, cache.validation,
+        {validation, choice, hash, cache.validation.path}, *tokenizer, cache.field, progress));
   }
   return tokens;
 }

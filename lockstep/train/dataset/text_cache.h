@@ -6,7 +6,7 @@
 //   <cache>/tokenizer.json    the tokenizer that made them
 //
 // They are used again only where nothing has changed: path, size, time and content of every text,
-// and the tokenizer.
+// and the tokenizer. Where a text is gone, the tokens that were made of it are used.
 #pragma once
 
 #include <filesystem>
@@ -26,11 +26,16 @@ namespace lockstep::train {
 
 using TellProgress = std::function<void(std::string_view)>;
 
+struct TextSource {
+  std::string path;                   // as configured: a file or a folder; empty: none
+  std::vector<data::TextFile> files;  // empty: nothing is there
+};
+
 // The texts of a run, and which tokenizer it asked for.
 struct TextCache {
   CacheFolders folders;
-  std::vector<data::TextFile> training;
-  std::vector<data::TextFile> validation;        // empty: none of its own
+  TextSource training;
+  TextSource validation;
   std::string tokenizer;                         // as in DataOptions
   std::shared_ptr<const data::Tokenizer> given;  // taken instead of it; nullptr: none
   int bpe_vocabulary = 0;
@@ -43,8 +48,11 @@ struct CachedTokens {
   std::unique_ptr<data::TokenFile> validation;  // nullptr: none of its own
 };
 
+// Whether a folder has tokens that were made of the text at this path before it was gone.
+bool has_tokens_of(const CacheFolders& folders, const std::string& path);
+
 // Throws Error(kSystem) where something is to be made and its folder cannot be made or written to,
-// before any work.
+// before any work; Error(kInvalidArgument) where a text is gone and its tokens are not usable.
 CachedTokens cached_tokens(const TextCache& cache, const TellProgress& progress);
 
 // Puts it into CacheFolders::made_in, which is made where missing, as tokenizer.json; unless one of

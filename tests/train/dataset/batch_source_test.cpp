@@ -159,6 +159,49 @@ TEST(OpenDataset, TextIsTokenisedOnceAndAgainWhenItChanged) {
   EXPECT_GT(news, 0);
 }
 
+TEST(OpenDataset, TokensOfATextThatIsGoneAreUsed) {
+  for (const std::string tokenizer : {"byte", "character", "bpe"}) {
+    SCOPED_TRACE(tokenizer);
+    const TemporaryFolder folder;
+    const auto cache = folder / "cache";
+    data::DataOptions options;
+    options.text = folder.put("a.txt", "hello hello\nworld\n");
+    options.validation_text = folder.put("v.txt", "hello");
+    options.tokenizer = tokenizer;
+    options.bpe_vocabulary = 258;
+    const auto contents = [](const data::TokenFile& file) {
+      std::vector<TokenId> ids(file.size());
+      file.read(0, ids, 1000);
+      return ids;
+    };
+    std::vector<TokenId> training;
+    std::vector<TokenId> validation;
+    {
+      const Dataset made = open_dataset(options, cache);
+      training = contents(*made.training);
+      validation = contents(*made.validation);
+    }
+    std::filesystem::remove(folder / "a.txt");
+    std::filesystem::remove(folder / "v.txt");
+    std::string news;
+    const Dataset kept = open_dataset(options, cache, [&](std::string_view text) { news += text; });
+    EXPECT_EQ(contents(*kept.training), training);
+    EXPECT_EQ(contents(*kept.validation), validation);
+    EXPECT_THAT(news, AllOf(HasSubstr("there is no text at"), HasSubstr("a.txt"),
+                            HasSubstr("v.txt"), HasSubstr("its tokens in")));
+
+    // They are those of this text and this tokenizer alone.
+    data::DataOptions other = options;
+    other.text = folder / "b.txt";
+    EXPECT_THAT(refusal_of_data(other, cache), HasSubstr("b.txt: there is nothing of that name"));
+    other = options;
+    other.tokenizer = tokenizer == "byte" ? "character" : "byte";
+    EXPECT_THAT(refusal_of_data(other, cache), HasSubstr("were made with another tokenizer"));
+    std::filesystem::resize_file(cache / "training.tokens", 70);
+    EXPECT_THAT(refusal_of_data(options, cache), HasSubstr("are damaged"));
+  }
+}
+
 TEST(OpenDataset, RefusesWhatIsNoData) {
   const TemporaryFolder folder;
   const auto cache = folder / "cache";
