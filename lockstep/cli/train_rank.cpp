@@ -54,7 +54,6 @@ using Observers = std::vector<std::unique_ptr<train::RunObserver>>;
 Observers observers_of(const train::RunOptions& options) {
   Observers observers;
   observers.push_back(train::make_progress(progress_options(options)));
-  observers.push_back(train::make_status_file());
   observers.push_back(train::make_metrics_file());
   observers.push_back(train::make_sample_file());
   observers.push_back(train::make_event_file());

@@ -27,8 +27,8 @@ constexpr const char* kLock = "lock";
 constexpr std::string_view kMark = "This is a run of lockstep; who trains here holds this file.\n";
 constexpr std::string_view kOurs[] = {kLock,         "config.toml",   "checkpoints",   "data",
                                       "data.staged", "metrics.jsonl", "samples.jsonl", "trace.json",
-                                      "report.html", "tensorboard",   "status.json",   "facts.json",
-                                      "log.jsonl",   "ranks.json"};
+                                      "report.html", "tensorboard",   "facts.json",    "log.jsonl",
+                                      "ranks.json"};
 
 bool is_marked(const fs::path& lock) {
   std::error_code none;

@@ -5,7 +5,6 @@
 //     checkpoints/     train/checkpoint/checkpoint.h
 //     data/            token files made from texts; data.staged/ until the run begins
 //     metrics.jsonl, samples.jsonl, tensorboard/, report.html
-//     status.json      how the last process that trained there ended (train/observe/status_file.h)
 //     facts.json, log.jsonl, ranks.json   train/observe/run_record.h
 //     trace.json       where train.trace is on
 //     algorithms.txt   those that a GPU chose by time (train/run/algorithm_record.h)

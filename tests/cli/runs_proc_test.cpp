@@ -71,9 +71,9 @@ TEST_F(Runs, AreListedWithWhatBecameOfThem) {
   fs::copy(folder / "all/done", folder / "all/torn", fs::copy_options::recursive);
   write_file(folder / "all/torn/config.toml", "[model\nlay");
   fs::copy(folder / "all/done", folder / "all/garbage", fs::copy_options::recursive);
-  write_file(folder / "all/garbage/status.json", "{");
+  write_file(folder / "all/garbage/facts.json", "{");
   fs::copy(folder / "all/done", folder / "all/older", fs::copy_options::recursive);
-  fs::remove(folder / "all/older/status.json");
+  fs::remove(folder / "all/older/facts.json");
   fs::create_directories(folder / "all/nothing");
   fs::create_directory_symlink(folder / "all", folder / "all/deeper/circle");
 

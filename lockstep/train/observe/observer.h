@@ -95,8 +95,6 @@ class RunObserver {
 // metrics.jsonl in the run's folder: a JSON object a line. Lines of steps that a resumed run
 // repeats, and an incomplete last line, are removed first, so every step appears once.
 std::unique_ptr<RunObserver> make_metrics_file();
-// status.json in the run's folder (train/observe/status_file.h).
-std::unique_ptr<RunObserver> make_status_file();
 // samples.jsonl in the run's folder, in the same way: {"step":500,"text":"..."}.
 std::unique_ptr<RunObserver> make_sample_file();
 // TensorBoard's event file, in <folder>/tensorboard.

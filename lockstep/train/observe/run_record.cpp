@@ -5,6 +5,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "lockstep/base/file/file.h"
 #include "lockstep/base/log.h"
 #include "lockstep/base/system/clock.h"
+#include "lockstep/train/observe/run_status.h"
 #include "lockstep/train/observe/straggler.h"
 
 namespace lockstep::train {
@@ -47,28 +49,28 @@ RecordJson json_of(const std::vector<nn::ClassLine>& lines) {
   return all;
 }
 
-std::string facts_text(const RunFacts& facts) {
+RecordJson json_of(const RunFacts& facts) {
   RecordJson ranks = RecordJson::array();
   for (const auto& rank : facts.memory_of_ranks) ranks.push_back(json_of(rank));
-  return record_text({{"name", facts.name},
-                      {"model", facts.model},
-                      {"precision", facts.precision},
-                      {"hardware", facts.hardware},
-                      {"data", facts.data},
-                      {"parameters", facts.parameters},
-                      {"workers", facts.workers},
-                      {"strategy", facts.strategy},
-                      {"batch", facts.batch},
-                      {"micro_batch", facts.micro_batch},
-                      {"step_tokens", facts.step_tokens},
-                      {"step_flops", finite(facts.step_flops)},
-                      {"peak_flops", finite(facts.peak_flops)},
-                      {"steps", facts.steps},
-                      {"first_step", facts.first_step},
-                      {"memory_bytes", facts.memory_bytes},
-                      {"memory", json_of(facts.memory)},
-                      {"memory_of_ranks", ranks},
-                      {"config", facts.config}});
+  return {{"name", facts.name},
+          {"model", facts.model},
+          {"precision", facts.precision},
+          {"hardware", facts.hardware},
+          {"data", facts.data},
+          {"parameters", facts.parameters},
+          {"workers", facts.workers},
+          {"strategy", facts.strategy},
+          {"batch", facts.batch},
+          {"micro_batch", facts.micro_batch},
+          {"step_tokens", facts.step_tokens},
+          {"step_flops", finite(facts.step_flops)},
+          {"peak_flops", finite(facts.peak_flops)},
+          {"steps", facts.steps},
+          {"first_step", facts.first_step},
+          {"memory_bytes", facts.memory_bytes},
+          {"memory", json_of(facts.memory)},
+          {"memory_of_ranks", ranks},
+          {"config", facts.config}};
 }
 
 // The costs of workers since they were last written.
@@ -147,7 +149,7 @@ class RunRecord : public RunObserver {
   void begin(const RunFacts& facts) override {
     folder_ = facts.folder;
     step_ = facts.first_step - 1;
-    write_file(facts_path(folder_), facts_text(facts));
+    begin_facts(facts);
     log_ = AppendFile(log_path(folder_));
     end_torn_line();
     append({{"event", "begin"},
@@ -188,9 +190,39 @@ class RunRecord : public RunObserver {
             {"seconds", finite(end.seconds)},
             {"step", step_}});
     log_ = AppendFile();
+    end_facts(end);
   }
 
  private:
+  void begin_facts(const RunFacts& facts) {
+    const std::int64_t now = std::time(nullptr);
+    std::int64_t started = now;
+    try {
+      if (const auto before = read_status(folder_)) started = before->started;
+    } catch (const Error& error) {
+      log_warn("{}; it is written again", error.what());
+    }
+    facts_ = {{"status", "running"},
+              {"started", started},
+              {"resumed", now},
+              {"ended", nullptr},
+              {"message", ""}};
+    facts_.update(json_of(facts));
+    write_file(facts_path(folder_), record_text(facts_));
+  }
+
+  void end_facts(const RunEnd& end) {
+    constexpr std::array kEnds = {"finished", "stopped", "failed"};
+    facts_["status"] = kEnds.at(static_cast<std::size_t>(end.reason));
+    facts_["ended"] = std::int64_t{std::time(nullptr)};
+    facts_["message"] = end.message;
+    try {
+      write_file(facts_path(folder_), record_text(facts_));
+    } catch (const Error& error) {
+      log_warn("{}; it says that the run was killed", error.what());
+    }
+  }
+
   void message(const char* event, const std::string& text) {
     RecordJson json = {
         {"time", time_of_event()}, {"event", event}, {"step", step_}, {"text", text}};
@@ -231,6 +263,7 @@ class RunRecord : public RunObserver {
   }
 
   std::filesystem::path folder_;
+  RecordJson facts_;  // facts.json
   AppendFile log_;
   std::int64_t step_ = 0;
   std::vector<RecordJson> early_;

@@ -8,7 +8,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/observe/report/history.h"
-#include "lockstep/train/observe/status_file.h"
+#include "lockstep/train/observe/run_status.h"
 #include "lockstep/train/options/run_options.h"
 #include "lockstep/train/run_folder.h"
 
@@ -66,7 +66,7 @@ RunState state_of_ended(const RunSummary& run, const std::optional<RunStatus>& s
     if (status->status == name(state)) return state;
   }
   if (status->status == name(RunState::kRunning)) return RunState::kKilled;
-  fail(ErrorCode::kProtocol, "status.json has the unknown status '{}'", status->status);
+  fail(ErrorCode::kProtocol, "facts.json has the unknown status '{}'", status->status);
 }
 
 void read_all(RunSummary& run) {

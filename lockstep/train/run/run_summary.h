@@ -12,7 +12,7 @@ namespace lockstep::train {
 
 enum class RunState : std::uint8_t {
   kRunning,   // a process holds the lock of the folder; the others are what the last process wrote
-              // into status.json, while no process holds it
+              // into facts.json, while no process holds it
   kFinished,  // all steps, or stopped early
   kStopped,   // was asked to, and has saved
   kFailed,    // with an error
