@@ -27,4 +27,11 @@ if(TARGET example_custom_block)
   add_test(NAME Examples.ABlockOfOnesOwnLearns COMMAND example_custom_block)
   set_tests_properties(Examples.ABlockOfOnesOwnLearns PROPERTIES LABELS proc TIMEOUT 120)
 endif()
+if(TARGET example_custom_model)
+  add_test(NAME Examples.AModelOfOnesOwnLearnsOnTwoRanks
+    COMMAND sh -c "rm -rf custom_model_run && exec $<TARGET_FILE:lockstep_cli> launch -n 2 -- \
+$<TARGET_FILE:example_custom_model> data.text=${PROJECT_SOURCE_DIR}/examples/demo.txt train.steps=20 \
+train.global_batch_size=8 train.seq_len=32 run.dir=custom_model_run")
+  set_tests_properties(Examples.AModelOfOnesOwnLearnsOnTwoRanks PROPERTIES LABELS proc TIMEOUT 120)
+endif()
 include(${CMAKE_CURRENT_SOURCE_DIR}/fuzz/fuzz.cmake)

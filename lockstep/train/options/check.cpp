@@ -10,6 +10,13 @@
 namespace lockstep::train {
 namespace {
 
+// Blocks of other programs know nothing of groups that divide them.
+void refuse_custom(const TrainOptions& options, const std::string& setting) {
+  if (family_of(options) != ModelFamily::kCustom) return;
+  fail(ErrorCode::kUnsupported, "{} is not supported with model.family = \"custom\"; leave it out",
+       setting);
+}
+
 // What does not divide a model by tensor groups yet. (Models that cannot be divided are refused
 // when they are made.)
 void check_tensor_groups(const TrainOptions& options) {
@@ -19,6 +26,7 @@ void check_tensor_groups(const TrainOptions& options) {
     fail(ErrorCode::kUnsupported,
          "offload.* is not supported with parallel.tensor = {}; leave one of them out", tensor);
   }
+  refuse_custom(options, fmt::format("parallel.tensor = {}", tensor));
   if (family_of(options) == ModelFamily::kLinear) {
     fail(
         ErrorCode::kUnsupported,
@@ -127,6 +135,7 @@ void check_context_groups(const TrainOptions& options) {
     fail(ErrorCode::kUnsupported,
          "{} is not supported with parallel.context = {}; leave one of them out", setting, context);
   };
+  refuse_custom(options, fmt::format("parallel.context = {}", context));
   if (options.offload.tiers.any()) refuse("offload.*");
   if (family_of(options) == ModelFamily::kLinear) refuse("model.family = \"linear\"");
   if (family_of(options) == ModelFamily::kEncoderDecoder &&

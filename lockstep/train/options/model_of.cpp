@@ -1,4 +1,6 @@
 // The model of a run, and what of it a rank has.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -27,10 +29,29 @@ nn::ModelOptions model_options_of(const TrainOptions& options) {
 
 namespace {
 
+nn::Model custom_model_of(const TrainOptions& options) {
+  if (!options.make_model) {
+    fail(ErrorCode::kUnsupported,
+         "model.family = \"custom\" is a model that a program makes itself; run that program "
+         "(examples/custom_model.cpp shows one)");
+  }
+  return options.make_model(options);
+}
+
 // With what a tensor group divides, without the pipeline.
 nn::Model unstaged_model_of(const TrainOptions& options) {
   const nn::ModelOptions model = model_options_of(options);
+  if (options.make_model && family_of(options) != ModelFamily::kCustom) {
+    fail(ErrorCode::kInvalidArgument,
+         "this program trains a model of its own, but {} is given; leave model.name and "
+         "model.family out",
+         options.model.name.empty()
+             ? fmt::format("model.family = \"{}\"", name(options.model.family))
+             : fmt::format("model.name = \"{}\"", options.model.name));
+  }
   switch (family_of(options)) {
+    case ModelFamily::kCustom:
+      return custom_model_of(options);
     case ModelFamily::kEncoderDecoder:
       return nn::make_encoder_decoder(encoder_decoder_shape_of(options), model);
     case ModelFamily::kLinear:

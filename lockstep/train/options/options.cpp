@@ -18,8 +18,8 @@ constexpr std::string_view kGradientNames[] = {"auto", "compute", "f32"};
 constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "auto"};
 constexpr std::string_view kTieNames[] = {"auto", "true", "false"};
 constexpr std::string_view kScalingNames[] = {"none", "linear", "llama3"};
-constexpr std::string_view kFamilyNames[] = {"gpt2",    "llama",           "bert",
-                                             "mixtral", "encoder-decoder", "linear"};
+constexpr std::string_view kFamilyNames[] = {
+    "gpt2", "llama", "bert", "mixtral", "encoder-decoder", "linear", "custom"};
 
 // The names of an enumeration whose values are 0, 1, ... in this order.
 template <class Enum, std::size_t N>
@@ -125,7 +125,7 @@ plan::ModelShape with_logits(plan::ModelShape shape, TieChoice tie) {
   return shape;
 }
 
-constexpr int kUsualTranslation = 128;  // tokens
+constexpr int kUsualSequence = 128;  // tokens
 
 // Elements of a tensor that a step works with, so that bytes can be counted in 64 bits.
 constexpr plan::Count kMostElements = plan::Count{1} << 56;
@@ -164,7 +164,7 @@ std::int64_t sequence_of(const TrainOptions& options) {
       fail(ErrorCode::kInvalidArgument, "train.seq_len = {} is longer than model.positions = {}",
            sequence, longest);
     }
-    return sequence > 0 ? sequence : longest > 0 ? longest : kUsualTranslation;
+    return sequence > 0 ? sequence : longest > 0 ? longest : kUsualSequence;
   }
   const plan::ModelShape shape = shape_of(options);
   const plan::Count sequence = or_usual(options.batch.sequence, shape.positions);
@@ -368,6 +368,11 @@ parallel::StepPlan step_plan(const BatchChoice& batch) {
 ModelFamily family_of(const TrainOptions& options) {
   if (options.model.name.empty()) return options.model.family;
   return model_family(plan::find_model(options.model.name).family);
+}
+
+void set_custom_model(TrainOptions& options, ModelMaker make) {
+  options.model.family = ModelFamily::kCustom;
+  options.make_model = std::move(make);
 }
 
 bool has_shape(const TrainOptions& options) {

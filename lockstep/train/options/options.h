@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -44,8 +45,9 @@ enum class ModelFamily : std::uint8_t {
   kMixtral,
   kEncoderDecoder,  // for translation
   kLinear,          // y = weight x + bias
+  kCustom,          // a program makes it (set_custom_model())
 };
-std::string_view name(ModelFamily family);  // "gpt2", ..., "encoder-decoder", "linear"
+std::string_view name(ModelFamily family);  // "gpt2", ..., "encoder-decoder", "linear", "custom"
 ModelFamily model_family(plan::Family family);
 
 // The weights of the output layer.
@@ -120,8 +122,15 @@ enum class RecomputeChoice : std::uint8_t {
 };
 std::string_view name(RecomputeChoice recompute);  // "none", "selective", "full", "auto"
 
+struct TrainOptions;
+// Makes a model that learns to continue sequences of tokens. Every call with the same options makes
+// the same blocks. model.layers, model.hidden and so on are the caller's to use; model.vocabulary
+// is that of the data where it is not set.
+using ModelMaker = std::function<nn::Model(const TrainOptions&)>;
+
 struct TrainOptions {
   ModelChoice model;
+  ModelMaker make_model;  // of model.family = "custom"; not a setting
   BatchChoice batch;
   plan::Precision precision = plan::Precision::kBf16;
   GradientChoice gradient_dtype = GradientChoice::kAuto;
@@ -156,6 +165,12 @@ void bind_device(Config& config, TrainOptions& options);
 // Throws what parallel::check() throws for settings that contradict each other or the number of
 // workers, and Error(kInvalidArgument) for a debug.slow_rank out of range.
 void check(const TrainOptions& options);
+
+// A program's own model in place of the families that lockstep has: data, workers, ZeRO, offload,
+// pipelines, checkpoints and reports are those of every run. Call it before settings are read.
+// Groups that divide blocks (parallel.tensor, context, expert) are refused; the lockstep command,
+// which lacks the model, names it in errors.
+void set_custom_model(TrainOptions& options, ModelMaker make);
 
 // What follows from the options. shape_of() throws Error(kInvalidArgument) for a model that is not
 // named, or named and described, or whose sizes do not fit together, and Error(kUnsupported) for

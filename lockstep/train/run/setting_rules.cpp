@@ -90,7 +90,11 @@ std::string of_single_stacks(const Facts& facts) {
              : of_transformers(facts);
 }
 
+// It may read any size.
+bool is_custom(const Facts& facts) { return is_family(facts, ModelFamily::kCustom); }
+
 std::string features(const Facts& facts) {
+  if (is_custom(facts)) return "";
   return when(!is_family(facts, ModelFamily::kLinear),
               "only model.family = \"linear\" has features");
 }
@@ -100,12 +104,13 @@ bool is_like_llama(const Facts& facts) {
 }
 
 std::string of_rotary(const Facts& facts) {
-  return when(!is_like_llama(facts),
+  return when(!is_like_llama(facts) && !is_custom(facts),
               "only model.family = \"llama\" and \"mixtral\" have rotary positions");
 }
 
 std::string of_llama(const Facts& facts) {
-  return when(!is_like_llama(facts), "it is for model.family = \"llama\" and its like");
+  return when(!is_like_llama(facts) && !is_custom(facts),
+              "it is for model.family = \"llama\" and its like");
 }
 
 std::string of_scaling(const Facts& facts) {
@@ -119,7 +124,7 @@ std::string of_llama3_scaling(const Facts& facts) {
 }
 
 std::string of_experts(const Facts& facts) {
-  return when(!is_family(facts, ModelFamily::kMixtral),
+  return when(!is_family(facts, ModelFamily::kMixtral) && !is_custom(facts),
               "only model.family = \"mixtral\" has experts");
 }
 

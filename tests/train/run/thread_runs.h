@@ -64,10 +64,12 @@ class ThreadRuns : public ::testing::Test {
     return settings;
   }
 
-  // Rank 0 has a metrics file, and the observers that add_observers() adds.
+  // Rank 0 has a metrics file, and the observers that add_observers() adds. prepare() sees the
+  // options before the settings are read.
   static void run_ranks(
       int ranks, const Settings& settings,
-      const std::function<void(Observers&)>& add_observers = [](Observers&) {}) {
+      const std::function<void(Observers&)>& add_observers = [](Observers&) {},
+      const std::function<void(RunSettings&)>& prepare = [](RunSettings&) {}) {
     const StopSignal stop;
     CommOptions comm;
     comm.measure = false;
@@ -75,6 +77,7 @@ class ThreadRuns : public ::testing::Test {
         ranks,
         [&](Communicator& world) {
           RunSettings given;
+          prepare(given);
           for (const std::string& one : settings) given.config.set(one);
           Observers observers;
           if (world.rank() == 0) {
