@@ -1,6 +1,5 @@
 #include "lockstep/parallel/single_worker.h"
 
-#include <cmath>
 #include <numeric>
 
 #include "lockstep/parallel/offload/local_update.h"
@@ -64,8 +63,7 @@ UpdateResult SingleWorker::update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (early_.is_on()) {
     early_.finish();
-    const double norm = early_.norm();
-    return {.gradient_norm = norm, .skipped = !std::isfinite(norm)};
+    return early_.result();
   }
   const nn::FlatRange all{0, replica_->flat().elements()};
   if (device_update_) {

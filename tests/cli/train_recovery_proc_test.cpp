@@ -64,17 +64,8 @@ class TrainRecovery : public TrainRanks {
     const auto found = ranks(dir, rank);
     EXPECT_EQ(found.size(), 1u) << log();
     if (!found.empty()) ::kill(found.front(), signal);
-    const auto killed = std::chrono::steady_clock::now();
-    const std::int64_t before = done_before_ = last_step(dir);
-    int status = 0;
-    bool ended = false;
-    // At the first step after those that others had finished by then.
-    while (!ended && last_step(dir) <= before + 1) {
-      ended = ::waitpid(launcher, &status, WNOHANG) == launcher;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
-    recovery_ = std::max(recovery_, std::chrono::steady_clock::now() - killed);
-    if (!ended) status = wait_for(launcher);
+    done_before_ = last_step(dir);
+    const int status = wait_for(launcher);
     expect_nobody_left(dir);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
@@ -104,23 +95,14 @@ class TrainRecovery : public TrainRanks {
     return at == std::string::npos ? -1 : std::atoll(text.c_str() + at + kSays.size());
   }
 
-  std::chrono::steady_clock::duration recovery_{};  // the longest until the next step
-  std::int64_t done_before_ = 0;                    // the last kill
+  std::int64_t done_before_ = 0;  // the last kill
 
   std::string log() const { return text_of(folder / "log.txt"); }
 
-  // A number that `./dev chaos` sets.
-  static int chosen(const char* variable, int otherwise) {
-    const char* text = std::getenv(variable);
-    return text != nullptr ? std::stoi(text) : otherwise;
-  }
-
   // Jobs with the settings, one undisturbed, the others each with a rank killed, or stopped.
-  void expect_recovers(const std::string& more, int usual_trials, const std::string& says,
+  void expect_recovers(const std::string& more, int trials, const std::string& says,
                        int signal = SIGKILL) {
-    const int trials = chosen("LOCKSTEP_CHAOS_TRIALS", usual_trials);
-    std::mt19937 random(static_cast<unsigned>(chosen("LOCKSTEP_CHAOS_SEED", 17)));
-    recovery_ = {};
+    std::mt19937 random(17);
     ASSERT_EQ(run_lockstep("train " + job("whole", more)).exit_code, 0);
     for (int trial = 0; trial < trials; ++trial) {
       const std::string dir = fmt::format("trial{}", trial);
@@ -144,9 +126,6 @@ class TrainRecovery : public TrainRanks {
       fs::remove_all(folder / dir);
     }
     fs::remove_all(folder / "whole");
-    fmt::print("{:50} {:3} trials, {} wrong, next step after at most {:.1f} s\n",
-               more.empty() ? "ddp" : more, trials, HasFailure() ? "some" : "none",
-               std::chrono::duration<double>(recovery_).count());
   }
 };
 

@@ -49,13 +49,20 @@ void add_up_experts(const nn::Replica& replica, std::vector<BlockSums>& blocks) 
   }
 }
 
-std::vector<double> joined(std::vector<BlockSums> blocks) {
+// In the order that the flat buffer of the whole model has.
+double norm_of_blocks(std::vector<BlockSums>& blocks) {
   std::ranges::stable_sort(blocks, std::greater(), &BlockSums::number);
   std::vector<double> all;
   for (const BlockSums& block : blocks) {
     all.insert(all.end(), block.sums.begin(), block.sums.end());
   }
-  return all;
+  return norm_of_chunks(all);
+}
+
+ModelNorm norms_of(std::vector<BlockSums> blocks) {
+  ModelNorm norm{.whole = norm_of_blocks(blocks), .blocks = std::vector<double>(blocks.size())};
+  for (const BlockSums& block : blocks) norm.blocks.at(block.number) = norm_of_chunks(block.sums);
+  return norm;
 }
 
 // Of all stages.
@@ -94,15 +101,16 @@ double replicated_squares(nn::Replica& replica) {
   return sum;
 }
 
-double norm_of_model(const nn::Replica& replica, std::span<const double> sums, double replicated) {
+ModelNorm norm_of_model(const nn::Replica& replica, std::span<const double> sums,
+                        double replicated) {
   std::vector<BlockSums> blocks = sums_of_blocks(replica, sums);
   add_up_experts(replica, blocks);
   nn::PipelineAxis* const pipeline = replica.pipeline_axis();
   if (replica.tensor_group().size == 1) {
     if (pipeline != nullptr) blocks = gathered_sums(*pipeline, blocks);
-    return norm_of_chunks(joined(std::move(blocks)));
+    return norms_of(std::move(blocks));
   }
-  const double own_norm = norm_of_chunks(joined(std::move(blocks)));
+  const double own_norm = norm_of_blocks(blocks);
   const double squares = own_norm * own_norm;
   const double counted = replica.tensor_group().rank == 0 ? squares : squares - replicated;
   double all = replica.tensor_axis()->sum(counted);
@@ -111,7 +119,7 @@ double norm_of_model(const nn::Replica& replica, std::span<const double> sums, d
     all = 0;
     for (const double stage : stages) all += stage;
   }
-  return std::sqrt(all);
+  return {.whole = std::sqrt(all), .blocks = {}};
 }
 
 }  // namespace lockstep::parallel

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "lockstep/nn/replica/replica.h"
 
@@ -18,9 +19,16 @@ namespace lockstep::parallel {
 // them, or its shards. Waits for the operations before it.
 double replicated_squares(nn::Replica& replica);
 
-// The norm over all ranks of the model, the same on all of them; they call it together. `sums` are
+struct ModelNorm {
+  double whole = 0;
+  std::vector<double> blocks;  // of each block of the whole model; empty: not known
+};
+
+// The norms over all ranks of the model, the same on all of them; they call it together. `sums` are
 // those of all chunks of this rank's flat buffer, in order, and `replicated` is the sum of squares
-// of all replicated parameters. Infinite or NaN if a gradient of any rank is.
-double norm_of_model(const nn::Replica& replica, std::span<const double> sums, double replicated);
+// of all replicated parameters. Infinite or NaN if a gradient of any rank is. In a tensor group
+// those of blocks are not known.
+ModelNorm norm_of_model(const nn::Replica& replica, std::span<const double> sums,
+                        double replicated);
 
 }  // namespace lockstep::parallel

@@ -65,13 +65,16 @@ void EarlyUpdate::finish() {
   request_.reset();
 }
 
-double EarlyUpdate::norm() const {
+UpdateResult EarlyUpdate::result() const {
   std::vector<double> all;
+  ModelNorm norm;
   for (std::size_t block = sums_.size();
        block-- > 0;) {  // as their ranges stand in the flat buffer
     all.insert(all.end(), sums_[block].begin(), sums_[block].end());
   }
-  return norm_of_chunks(all);
+  for (const std::vector<double>& sums : sums_) norm.blocks.push_back(norm_of_chunks(sums));
+  norm.whole = norm_of_chunks(all);
+  return result_of(std::move(norm), 1);
 }
 
 }  // namespace lockstep::parallel

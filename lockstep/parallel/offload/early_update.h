@@ -36,9 +36,8 @@ class EarlyUpdate {
   void push(std::size_t block, std::function<void()> ready = {});
   // Waits until all pushed blocks are updated and ends the step. Rethrows the error of a task.
   void finish();
-  // The norm of this worker's gradients, with the bits of parallel/gradients/gradient_chunks.h if
-  // they are not sharded.
-  double norm() const;
+  // Of the step that ended: its norms are those of this worker's gradients.
+  UpdateResult result() const;
   void settle() noexcept { thread_.settle(); }
 
  private:

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "lockstep/nn/replica/state_stream.h"
 #include "lockstep/optim/gradient_norm.h"
 #include "lockstep/parallel/gradients/gradient_chunks.h"
-#include "lockstep/parallel/gradients/model_norm.h"
 #include "lockstep/parallel/gradients/shared_blocks.h"
 #include "lockstep/parallel/offload/gradient_reader.h"
 
@@ -169,15 +169,20 @@ std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& move
       chunks_of({0, replica.my_range(block).elements}), workspace);
 }
 
+UpdateResult result_of(ModelNorm norm, double loss_scale) {
+  for (double& block : norm.blocks) block /= loss_scale;
+  const double whole = norm.whole / loss_scale;
+  return {.gradient_norm = whole,
+          .block_norms = std::move(norm.blocks),
+          .skipped = !std::isfinite(whole)};
+}
+
 UpdateResult norm_of_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {
-  UpdateResult result;
   add_up_shared_blocks(replica);
   const std::vector<double> sums = sums_of_all(replica, mover);
   const bool divided = replica.tensor_group().size > 1;
   const double replicated = divided ? replicated_squares(replica) : 0;
-  result.gradient_norm = norm_of_model(replica, sums, replicated) / request.loss_scale;
-  result.skipped = !std::isfinite(result.gradient_norm);
-  return result;
+  return result_of(norm_of_model(replica, sums, replicated), request.loss_scale);
 }
 
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {

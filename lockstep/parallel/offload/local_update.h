@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "lockstep/nn/replica/replica.h"
+#include "lockstep/parallel/gradients/model_norm.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/strategy/strategy.h"
 
@@ -22,6 +23,9 @@ UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRe
 
 // The first half: the global norm, and whether it skips.
 UpdateResult norm_of_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request);
+
+// What an update returns whose gradients have that norm with the loss scale in it.
+UpdateResult result_of(ModelNorm norm, double loss_scale);
 
 // The second half for one block of a delayed update (nn/parameters/tiers.h): reads the delayed
 // gradients and writes the next parameters. Complete after Ops::synchronize().

@@ -71,8 +71,10 @@ struct UpdateRequest {
 };
 struct UpdateResult {
   double gradient_norm = 0;  // before clipping, without the loss scale
-  bool has_norm = true;      // false: it was not computed
-  bool skipped = false;      // a gradient was infinite or NaN: nothing has changed
+  // The same of each block of the whole model; empty: not known.
+  std::vector<double> block_norms = {};
+  bool has_norm = true;  // false: it was not computed
+  bool skipped = false;  // a gradient was infinite or NaN: nothing has changed
 };
 
 // The time of a worker's step, and what it sent.

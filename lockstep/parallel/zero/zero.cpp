@@ -300,7 +300,7 @@ void Zero::stand_in_for_micro_batch(std::int64_t index) {
   }
 }
 
-double Zero::gradient_norm() {
+ModelNorm Zero::gradient_norm() {
   const std::vector<double> sums = norm_.take(world_, *replica_, mover_, waits_);
   double replicated = 0;
   if (replica_->tensor_group().size > 1) {
@@ -326,9 +326,7 @@ UpdateResult Zero::update(const UpdateRequest& request) {
   if (is_updated) early_.finish();
 
   add_up_shared_blocks(*replica_);
-  UpdateResult result;
-  result.gradient_norm = gradient_norm() / request.loss_scale;
-  result.skipped = !std::isfinite(result.gradient_norm);
+  UpdateResult result = result_of(gradient_norm(), request.loss_scale);
   if (result.skipped) return result;
   {
     const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});

@@ -24,6 +24,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/parallel/communication/communication_thread.h"
+#include "lockstep/parallel/gradients/model_norm.h"
 #include "lockstep/parallel/gradients/tree_sum.h"
 #include "lockstep/parallel/offload/early_update.h"
 #include "lockstep/parallel/offload/tier_mover.h"
@@ -83,7 +84,7 @@ class Zero : public Strategy {
   Tensor part_in(std::size_t block, const Tensor& unit) const;
   void add_up(std::size_t block);
   void finish_tree(std::size_t block);
-  double gradient_norm();
+  ModelNorm gradient_norm();
   bool completes() const;
   void gather_parameters(std::size_t block);
   Ticket push(CommunicationThread::Task task);

@@ -23,6 +23,8 @@ namespace lockstep::train {
 namespace {
 
 constexpr std::string_view kEventPrefix = "events.out.tfevents.";
+// Of each block in a run; the reader shows a few hundred.
+constexpr std::int64_t kHistograms = 200;
 constexpr std::int64_t kLastStamp = 9'999'999'999;  // of ten digits
 
 double seconds_since_1970() {
@@ -64,6 +66,16 @@ void add_workers(const WorkerCosts& workers, std::vector<Scalar>& scalars) {
   scalars.push_back({"slowest_ms", workers.slowest_seconds * 1000});
 }
 
+// Markdown leaves lines as they are behind four spaces.
+std::string as_code(const std::string& text) {
+  std::string code = "    ";
+  for (const char c : text) {
+    code += c;
+    if (c == '\n') code += "    ";
+  }
+  return code;
+}
+
 class EventFile : public RunObserver {
  public:
   void begin(const RunFacts& facts) override {
@@ -85,6 +97,9 @@ class EventFile : public RunObserver {
     if (latest > 0) head += restart_record(now, facts.first_step);
     file_.append(head);
     first_step_ = facts.first_step;
+    steps_of_histogram_ = std::max<std::int64_t>(facts.steps / kHistograms, 1);
+    norms_.clear();
+    for (const std::string& block : facts.blocks) norms_.push_back({"grad_norm/" + block, {}});
   }
 
   void step(const StepRecord& record) override {
@@ -102,23 +117,51 @@ class EventFile : public RunObserver {
       if (record.workers) add_workers(*record.workers, scalars);
     }
     if (record.validation_loss) scalars.push_back({"val_loss", *record.validation_loss});
+    append(metrics.step, scalars_record(seconds_since_1970(), metrics.step, scalars));
+    if (metrics.step >= first_step_) add_norms(metrics);
+  }
+
+  void sample(std::int64_t step, const std::string& text) override {
+    append(step, text_record(seconds_since_1970(), step, "sample", as_code(text)));
+  }
+  void notice(const std::string&) override {}
+  void warning(const std::string&) override {}
+  void end(const RunEnd&) override {
+    write_norms();
+    file_ = AppendFile();
+  }
+
+ private:
+  void append(std::int64_t step, const std::string& event) {
+    if (!file_) return;
     try {
-      file_.append(scalars_record(seconds_since_1970(), metrics.step, scalars));
+      file_.append(event);
     } catch (const Error& error) {
-      log_warn("{}; the run continues without event files from step {} on", error.what(),
-               metrics.step);
+      log_warn("{}; the run continues without event files from step {} on", error.what(), step);
       file_ = AppendFile();
     }
   }
 
-  void sample(std::int64_t, const std::string&) override {}
-  void notice(const std::string&) override {}
-  void warning(const std::string&) override {}
-  void end(const RunEnd&) override { file_ = AppendFile(); }
+  void add_norms(const StepMetrics& metrics) {
+    if (metrics.skipped || metrics.block_norms.size() != norms_.size()) return;
+    for (std::size_t block = 0; block < norms_.size(); ++block) {
+      norms_[block].values.push_back(metrics.block_norms[block]);
+    }
+    last_step_ = metrics.step;
+    if (metrics.step % steps_of_histogram_ == 0) write_norms();
+  }
 
- private:
+  void write_norms() {
+    if (norms_.empty() || norms_.front().values.empty()) return;
+    append(last_step_, histograms_record(seconds_since_1970(), last_step_, norms_));
+    for (Histogram& norm : norms_) norm.values.clear();
+  }
+
   AppendFile file_;
   std::int64_t first_step_ = 1;
+  std::int64_t steps_of_histogram_ = 1;
+  std::int64_t last_step_ = 0;    // whose norms are in norms_
+  std::vector<Histogram> norms_;  // of the gradients of each block, since the last histograms
 };
 
 }  // namespace

@@ -1,6 +1,10 @@
 #include "lockstep/train/observe/event_record.h"
 
+#include <algorithm>
 #include <bit>
+#include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "lockstep/base/file/crc32c.h"
 
@@ -34,10 +38,20 @@ void put_bytes(std::string& to, std::uint32_t field, std::string_view bytes) {
   to += bytes;
 }
 
+void put_double(std::string& to, std::uint32_t field, double value) {
+  put_key(to, field, Wire::kFixed64);
+  put_fixed(to, std::bit_cast<std::uint64_t>(value));
+}
+
+void put_doubles(std::string& to, std::uint32_t field, std::span<const double> values) {
+  std::string packed;
+  for (const double value : values) put_fixed(packed, std::bit_cast<std::uint64_t>(value));
+  put_bytes(to, field, packed);
+}
+
 std::string event_of(double time) {
   std::string event;
-  put_key(event, 1, Wire::kFixed64);
-  put_fixed(event, std::bit_cast<std::uint64_t>(time));
+  put_double(event, 1, time);
   return event;
 }
 
@@ -60,6 +74,52 @@ std::string framed(std::string_view event) {
   record += event;
   put_fixed(record, masked_checksum(event));
   return record;
+}
+
+std::string summary_record(double time, std::int64_t step, std::string_view summary) {
+  std::string event = event_of(time, step);
+  put_bytes(event, 5, summary);
+  return framed(event);
+}
+
+constexpr double kBucketsPerDoubling = 4;
+
+// The bucket whose limit is the least that is not below the value.
+double bucket_of(double value) { return std::ceil(std::log2(value) * kBucketsPerDoubling); }
+double limit_of(double bucket) { return std::exp2(bucket / kBucketsPerDoubling); }
+
+// In the order of the buckets, without those before the first value and after the last. Zeros have
+// a bucket of their own, the first.
+std::string histogram_of(std::span<const double> values) {
+  std::vector<double> sorted(values.begin(), values.end());
+  std::ranges::sort(sorted);
+  const auto positive = std::ranges::upper_bound(sorted, 0.0);
+  std::vector<double> limits;
+  std::vector<double> counts;
+  if (positive != sorted.begin()) {
+    limits.push_back(0);
+    counts.push_back(static_cast<double>(positive - sorted.begin()));
+  }
+  if (positive != sorted.end()) {
+    const double first = bucket_of(*positive);
+    const std::size_t zeros = counts.size();
+    for (double bucket = first; bucket <= bucket_of(sorted.back()); ++bucket) {
+      limits.push_back(limit_of(bucket));
+      counts.push_back(0);
+    }
+    for (auto value = positive; value != sorted.end(); ++value) {
+      counts.at(zeros + static_cast<std::size_t>(bucket_of(*value) - first)) += 1;
+    }
+  }
+  std::string histogram;
+  put_double(histogram, 1, sorted.front());
+  put_double(histogram, 2, sorted.back());
+  put_double(histogram, 3, static_cast<double>(sorted.size()));
+  put_double(histogram, 4, std::accumulate(sorted.begin(), sorted.end(), 0.0));
+  put_double(histogram, 5, std::inner_product(sorted.begin(), sorted.end(), sorted.begin(), 0.0));
+  put_doubles(histogram, 6, limits);
+  put_doubles(histogram, 7, counts);
+  return histogram;
 }
 
 }  // namespace
@@ -89,9 +149,46 @@ std::string scalars_record(double time, std::int64_t step, std::span<const Scala
     put_fixed(value, std::bit_cast<std::uint32_t>(static_cast<float>(scalar.value)));
     put_bytes(summary, 1, value);
   }
-  std::string event = event_of(time, step);
-  put_bytes(event, 5, summary);
-  return framed(event);
+  return summary_record(time, step, summary);
+}
+
+std::string histograms_record(double time, std::int64_t step,
+                              std::span<const Histogram> histograms) {
+  std::string summary;
+  for (const Histogram& histogram : histograms) {
+    if (histogram.values.empty()) continue;
+    std::string value;
+    put_bytes(value, 1, histogram.tag);
+    put_bytes(value, 5, histogram_of(histogram.values));
+    put_bytes(summary, 1, value);
+  }
+  return summary_record(time, step, summary);
+}
+
+std::string text_record(double time, std::int64_t step, std::string_view tag,
+                        std::string_view text) {
+  constexpr std::uint64_t kString = 7;
+  std::string dimension;
+  put_key(dimension, 1, Wire::kVarint);
+  put_varint(dimension, 1);
+  std::string shape;
+  put_bytes(shape, 2, dimension);
+  std::string tensor;
+  put_key(tensor, 1, Wire::kVarint);
+  put_varint(tensor, kString);
+  put_bytes(tensor, 2, shape);
+  put_bytes(tensor, 8, text);
+  std::string plugin;
+  put_bytes(plugin, 1, "text");
+  std::string metadata;
+  put_bytes(metadata, 1, plugin);
+  std::string value;
+  put_bytes(value, 1, tag);
+  put_bytes(value, 8, tensor);
+  put_bytes(value, 9, metadata);
+  std::string summary;
+  put_bytes(summary, 1, value);
+  return summary_record(time, step, summary);
 }
 
 }  // namespace lockstep::train

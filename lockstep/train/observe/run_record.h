@@ -1,8 +1,9 @@
 // What a run's folder says of the run besides its steps: the figures that are known before the
 // first one, what happened, and the costs of every rank. Programs that show runs read these files.
 //
-//   facts.json    RunFacts as one object, with what became of the process (train/observe/run_status.h);
-//                 replaced by every process that continues the run, and when it ends
+//   facts.json    RunFacts as one object, with what became of the process
+//                 (train/observe/run_status.h); replaced by every process that continues the run,
+//                 and when it ends
 //   log.jsonl     a line per event, of all processes of the run
 //   ranks.json    the last costs of every worker; replaced every two seconds; only with several
 //

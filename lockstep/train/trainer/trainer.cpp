@@ -272,6 +272,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   if (clock) parallel::trace_operations(strategy_.trace(), *clock, timed_->stop());
   metrics.filed = filed_traffic() - filed;
   metrics.gradient_norm = result.gradient_norm;
+  metrics.block_norms = result.block_norms;
   metrics.has_norm = result.has_norm;
   metrics.skipped = result.skipped;
   if (metrics.skipped) {

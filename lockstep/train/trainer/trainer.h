@@ -38,12 +38,13 @@ struct TrainState {
 };
 
 struct StepMetrics {
-  std::int64_t step = 0;     // 1 is the first
-  double loss = 0;           // the mean over all targets
-  double gradient_norm = 0;  // before clipping, without the loss scale
-  bool has_norm = true;      // false: it was not computed
-  double rate = 0;           // the learning rate
-  double loss_scale = 1;     // of this step
+  std::int64_t step = 0;            // 1 is the first
+  double loss = 0;                  // the mean over all targets
+  double gradient_norm = 0;         // before clipping, without the loss scale
+  std::vector<double> block_norms;  // of the gradients of each block; empty: not known
+  bool has_norm = true;             // false: it was not computed
+  double rate = 0;                  // the learning rate
+  double loss_scale = 1;            // of this step
   bool skipped = false;
   std::int64_t tokens = 0;  // of all workers
   double seconds = 0;

@@ -50,6 +50,16 @@ TEST(EventRecord, HasTensorBoardsBytes) {
   EXPECT_EQ(hex(scalars_record(kTime, 300, scalars)),
             "2600000000000000734fe3000900001040fc54d94110ac022a180a0b0a046c6f737315000020400a090a02"
             "6c721552491d3a20d98fa2");
+  const Histogram norms{"grad_norm/head", {1.1, 0.5, 0, 1, 0.5}};
+  EXPECT_EQ(hex(histograms_record(kTime, 300, {&norms, 1})),
+            "bd00000000000000632129090900001040fc54d94110ac022aae010aab010a0e677261645f6e6f726d2f68"
+            "6561642a9801119a9999999999f13f19000000000000144021cdcccccccccc084029ae47e17a14ae054032"
+            "380000000000000000000000000000e03f15b7310afe06e33fcd3b7f669ea0e63fadd35a999fe8ea3f0000"
+            "00000000f03f15b7310afe06f33f3a38000000000000f03f00000000000000400000000000000000000000"
+            "00000000000000000000000000000000000000f03f000000000000f03f4ae4dc55");
+  EXPECT_EQ(hex(text_record(kTime, 300, "sample", "    To be")),
+            "3700000000000000e7e8ca590900001040fc54d94110ac022a290a270a0673616d706c6542130807120412"
+            "020801420920202020546f2062654a080a060a0474657874e6305f9f");
 }
 
 // A reader that shares nothing with the writer: it knows the framing and protocol buffers, and
@@ -62,6 +72,8 @@ struct Event {
   std::string version;
   std::optional<std::uint64_t> session;
   std::map<std::string, float> scalars;
+  std::map<std::string, double> counts;  // of the values of histograms
+  std::map<std::string, std::string> texts;
 };
 
 std::uint32_t checksum(std::string_view bytes) {
@@ -134,12 +146,15 @@ Event event_in(std::string_view message) {
     if (field != 5) return;
     for_each_field(bytes, [&](auto, auto, std::string_view value) {
       std::string tag;
-      float scalar = 0;
-      for_each_field(value, [&](std::uint64_t part, std::uint64_t bits, std::string_view text) {
-        if (part == 1) tag = text;
-        if (part == 2) scalar = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+      for_each_field(value, [&](std::uint64_t part, std::uint64_t bits, std::string_view inner) {
+        if (part == 1) tag = inner;
+        if (part == 2) event.scalars[tag] = std::bit_cast<float>(static_cast<std::uint32_t>(bits));
+        if (part != 5 && part != 8) return;
+        for_each_field(inner, [&](std::uint64_t of, std::uint64_t number, std::string_view text) {
+          if (part == 5 && of == 3) event.counts[tag] = std::bit_cast<double>(number);
+          if (part == 8 && of == 8) event.texts[tag] = text;
+        });
       });
-      event.scalars[tag] = scalar;
     });
   });
   return event;
@@ -232,6 +247,39 @@ TEST_F(EventFile, HoldsEveryStep) {
   EXPECT_EQ(events[2].scalars.at("val_loss"), 1.5F);
   EXPECT_TRUE(std::isinf(events[2].scalars.at("grad_norm")));
   EXPECT_TRUE(std::isnan(events[2].scalars.at("loss")));
+}
+
+TEST_F(EventFile, HasHistogramsOfTheNormsOfBlocks) {
+  RunFacts of_run = facts();
+  of_run.steps = 1000;  // five of which are in one histogram
+  of_run.blocks = {"embedding", "head"};
+  const auto observer = make_event_file();
+  observer->begin(of_run);
+  for (std::int64_t step = 1; step <= 7; ++step) {
+    StepRecord one = record(step);
+    one.metrics.block_norms = {0.25, 0.5};
+    one.metrics.skipped = step == 2;
+    observer->step(one);
+  }
+  observer->end({});
+  std::map<std::int64_t, std::map<std::string, double>> counts;
+  for (const auto& event : reader::events_in(bytes_of(files()[0]))) {
+    if (!event.counts.empty()) counts[event.step] = event.counts;
+  }
+  const std::map<std::int64_t, std::map<std::string, double>> expected = {
+      {5, {{"grad_norm/embedding", 4}, {"grad_norm/head", 4}}},
+      {7, {{"grad_norm/embedding", 2}, {"grad_norm/head", 2}}}};
+  EXPECT_EQ(counts, expected);
+}
+
+TEST_F(EventFile, HasSamplesAsTexts) {
+  const auto observer = make_event_file();
+  observer->begin(facts());
+  observer->step(record(1));
+  observer->sample(1, "To be,\nor *not*");
+  const auto event = reader::events_in(bytes_of(files()[0])).back();
+  EXPECT_EQ(event.step, 1);
+  EXPECT_EQ(event.texts.at("sample"), "    To be,\n    or *not*");
 }
 
 TEST_F(EventFile, AResumedRunBeginsAFileThatReplacesItsSteps) {
