@@ -50,6 +50,7 @@ std::string host_name() {
 
 // By the names of metrics.jsonl (train/observe/metrics_line.h).
 void add_workers(const WorkerCosts& workers, std::vector<Scalar>& scalars) {
+  if (workers.ranks > 0) scalars.push_back({"ranks", static_cast<double>(workers.ranks)});
   scalars.push_back({"compute_ms", workers.compute_seconds * 1000});
   scalars.push_back({"communication_ms", workers.communication_seconds * 1000});
   scalars.push_back({"exposed_ms", workers.exposed_seconds * 1000});

@@ -38,6 +38,7 @@ std::optional<WorkerCosts> parse_workers(const MetricsJson& line) {
   if (!line.contains("compute_ms")) return std::nullopt;
   const auto seconds = [&](const char* key) { return metric_number(line, key, 0) / kMilliseconds; };
   return WorkerCosts{
+      .ranks = metric_whole<int>(line, "ranks"),
       .compute_seconds = seconds("compute_ms"),
       .communication_seconds = seconds("communication_ms"),
       .exposed_seconds = seconds("exposed_ms"),
@@ -79,6 +80,9 @@ std::string metrics_line(const StepRecord& record, bool with_loss_scale) {
     add("file_wait_ms", metrics.filed.waited_seconds * kMilliseconds);
   }
   if (const auto& workers = record.workers) {
+    if (workers->ranks > 0) {
+      fmt::format_to(std::back_inserter(line), ",\"ranks\":{}", workers->ranks);
+    }
     add("compute_ms", workers->compute_seconds * kMilliseconds);
     add("communication_ms", workers->communication_seconds * kMilliseconds);
     add("exposed_ms", workers->exposed_seconds * kMilliseconds);

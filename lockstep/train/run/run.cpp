@@ -152,6 +152,7 @@ class Run {
     const bool has_steps = !is_over();
     while (const auto share = next_share(plan)) {
       if (step(plan, *share)) continue;
+      if (only_regroups()) return regroup();
       strategy_->stop();
       outcome = RunOutcome::kInterrupted;
       break;
@@ -182,8 +183,8 @@ class Run {
     return outcome;
   }
 
-  // Ranks were lost: copies the states, where they are the whole run's. Whether this worker can go
-  // on.
+  // Copies the states of a worker that lost others or regroups, where it can go on with them;
+  // returns whether.
   bool survives() {
     if (survival_ == nullptr || !survival_->keeps) return false;
     if (mirror_ != nullptr) {
@@ -250,7 +251,7 @@ class Run {
     const auto micro_batches = batches_.read(share);
     StepRecord record;
     record.data_seconds = seconds_since(begin);
-    auto metrics = trainer_.step(micro_batches, share, stop_.came(),
+    auto metrics = trainer_.step(micro_batches, share, stop_.came() || regroups(),
                                  [&] { return batches_.read_after(share); });
     if (!metrics) return false;
     if (mirror_ != nullptr) mirror_->begin(*trainer_.last_settled());
@@ -269,6 +270,29 @@ class Run {
       hold(std::move(record));
     }
     return true;
+  }
+
+  bool regroups() const { return survival_ != nullptr && survival_->regroups; }
+
+  // Workers have stopped. Whether only to regroup, and no worker was asked to end: all judge alike.
+  bool only_regroups() {
+    if (survival_ == nullptr || !strategy_->in_lockstep()) return false;
+    const double ends = stop_.came() ? 1 : 0;
+    const std::vector<double> all = group_.numbers(std::span(&ends, 1));
+    return std::ranges::none_of(all, [](double x) { return x > 0; });
+  }
+
+  // Keeps the states, or saves them.
+  RunOutcome regroup() {
+    if (mirror_ != nullptr) mirror_->wait();
+    store_algorithms();
+    saving_.finish();
+    if (!survives() && !saving_.saved()) {
+      saving_.save();
+      saving_.finish();
+    }
+    group_.barrier();  // an earlier exit would look like a failure
+    return RunOutcome::kRegroups;
   }
 
   // All steps are done, or the validation loss no longer falls.
@@ -442,7 +466,7 @@ RunOutcome run_training(const RunSettings& settings,
   Communicator* world = ranks.world != nullptr && ranks.world->size() > 1 ? ranks.world : nullptr;
   RunGroup group(world);
 
-  const RunSettings planned = plan_job(settings, shape_of_job(settings, world, ranks.threads));
+  const RunSettings planned = plan_job(settings, shape_of_job(settings, world, ranks));
   const parallel::ParallelOptions& spread = planned.options.train.parallel;
   group.check_settings(planned.config);
   group.together([&] { check_device(planned.options.train); });
@@ -474,10 +498,11 @@ RunOutcome run_training(const RunSettings& settings,
            .stop = stop,
            .group = group,
            .mesh = mesh,
-           .survival = world != nullptr ? ranks.survival : nullptr},
+           .survival = ranks.survival},
           parallel::make_strategy(strategy_job(resolved.options(), ranks.host), mesh.workers()));
   try {
     const RunOutcome outcome = run.go();
+    if (outcome == RunOutcome::kRegroups) return outcome;
     audience.end({.reason = outcome == RunOutcome::kFinished ? RunEnd::Reason::kFinished
                                                              : RunEnd::Reason::kInterrupted,
                   .seconds = seconds_since(begin),
