@@ -241,19 +241,20 @@ std::optional<Coordinator::Action> Coordinator::advance(Deadline now, bool asked
   if (next_) return std::exchange(next_, std::nullopt);
   if (recovers_) return recover(now, asked_to_stop);
   if (!loss_) consider_waiting(now);
-  if (!loss_) return asked_to_stop ? std::nullopt : adapt(now);
+  if (!loss_) return adapt(now, asked_to_stop);
   if (now < loss_->decide_by) return std::nullopt;
   return end_generation(now);
 }
 
 // Spares start after the job's first step: until then its leader may prepare the data that they
 // open, and an error ends the job.
-std::optional<Coordinator::Action> Coordinator::adapt(Deadline now) {
+std::optional<Coordinator::Action> Coordinator::adapt(Deadline now, bool asked_to_stop) {
   if (!is_elastic() || budget_.furthest() == 0 || !finished_.empty()) return std::nullopt;
   if (regroups_) {
     if (regrouped_.size() < static_cast<std::size_t>(size_)) return std::nullopt;
     return regrouped(now);
   }
+  if (asked_to_stop) return std::nullopt;
   int start = 0;
   while (start < count_replacements() && (free_starts_ > 0 || budget_.take())) {
     free_starts_ = std::max(free_starts_ - 1, 0);

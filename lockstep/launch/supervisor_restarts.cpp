@@ -32,6 +32,7 @@ void Supervisor::hear(RankProcess& rank) {
       case RankReport::Kind::kReady:
         rank.set_lost("");
         if (rank.rank() == RankProcess::kSpare) {
+          say(fmt::format("{} stands by", rank.name()));
           report_pool();
         } else {
           job_link_.tell(encode(JobMessage{.kind = JobMessage::Kind::kWaits,
@@ -180,7 +181,7 @@ void Supervisor::start_generation(const JobMessage& message) {
     const int rank = options_.node_rank * setup_.ranks + i;
     if (std::ranges::find(kept, rank) == kept.end()) started.push_back(rank);
   }
-  if (kept.empty()) {
+  if (kept.empty() && spares_.empty()) {
     kill_descendants(deadline_in(std::chrono::seconds(5)));  // what the ranks have left running
   }
   if (is_first) {

@@ -108,7 +108,7 @@ class Run {
     if (survival_ != nullptr) {
       survival_->keeps = keeps_states(trainer_.replica(), *strategy_, options_.train.parallel);
       if (survival_->keeps) trainer_.set_survives();
-      survival_->keeps = survival_->keeps || mirrors_shards(options_.train, ops_.device());
+      survival_->keeps = survival_->keeps || keeps_shards(options_.train, ops_.device());
     }
     const RunSaving::Began began = saving_.start();
     resumed_ = began != RunSaving::Began::kAtFirst;
@@ -187,8 +187,11 @@ class Run {
   // returns whether.
   bool survives() {
     if (survival_ == nullptr || !survival_->keeps) return false;
-    if (mirror_ != nullptr) {
-      survival_->shards = mirror_->take(trainer_.last_settled());
+    if (keeps_shards(options_.train, ops_.device())) {
+      const auto& settled = trainer_.last_settled();
+      survival_->shards = mirror_ != nullptr ? mirror_->take(settled)
+                                             : keep_whole_shard(trainer_.replica(), settled);
+      survival_->shards->numbering = survival_->numbering;
     } else {
       survival_->kept = keep_states(trainer_);
     }
