@@ -137,7 +137,6 @@ class TrainElastic : public TrainRanks {
     wait_for_steps(dir, 30);
     end(dir, launcher);
     EXPECT_THAT(log(), AllOf(HasSubstr("was killed by SIGKILL"), HasSubstr("no restart is left"),
-                             HasSubstr("rank 1 is rank 0, rank 2 is rank 1, rank 3 is rank 2 now"),
                              HasSubstr("takes part as rank 3"), HasSubstr(says)));
     EXPECT_THAT(ranks_of_steps(dir), ElementsAre(4, 3, 4));
     EXPECT_THAT(workers_of_begins(dir), ElementsAre(4, 3, 4));
@@ -149,7 +148,7 @@ class TrainElastic : public TrainRanks {
 };
 
 TEST_F(TrainElastic, GoesOnWithFewerRanksAndGrowsAgain) {
-  lose_one_and_grow("ddp", "", "with the states of rank");
+  lose_one_and_grow("ddp", "", "rank 1 is rank 0, rank 2 is rank 1, rank 3 is rank 2 now");
 }
 
 // Rank numbers of kept shards are those of the generation before: rank 1 was rank 2.
@@ -162,7 +161,8 @@ TEST_F(TrainElastic, OfMirroredZeroDividesItsShardsAnew) {
 
 // Nothing is kept of the dead rank's shard; the ranks that regroup save first.
 TEST_F(TrainElastic, OfZeroContinuesFromACheckpoint) {
-  lose_one_and_grow("zero", "parallel.zero=2 checkpoint.every=10", "continues after step");
+  lose_one_and_grow("zero", "parallel.zero=2 checkpoint.every=10",
+                    "starting all 3 ranks again, from the newest checkpoint");
 }
 
 TEST_F(TrainElastic, OfATreeGivesTheBitsOfAnUndisturbedRun) {
@@ -229,7 +229,7 @@ TEST_F(TrainElastic, PutsASpareInTheDeadRanksPlace) {
     ASSERT_EQ(run_lockstep("train " + job("whole", more + steps + "--ranks 4")).exit_code, 0);
     const pid_t launcher = start(job("spare", more + steps +
                                                   "--ranks 4 --spares 1 --max-restarts 0 "
-                                                  "debug.slow_rank=3 debug.slow_factor=20"));
+                                                  "debug.slow_rank=3 debug.slow_factor=8"));
     wait_for_log("stands by");
     kill_rank("spare", "2");
     const auto killed = std::chrono::steady_clock::now();

@@ -50,7 +50,6 @@ std::string host_name() {
 
 // By the names of metrics.jsonl (train/observe/metrics_line.h).
 void add_workers(const WorkerCosts& workers, std::vector<Scalar>& scalars) {
-  if (workers.ranks > 0) scalars.push_back({"ranks", static_cast<double>(workers.ranks)});
   scalars.push_back({"compute_ms", workers.compute_seconds * 1000});
   scalars.push_back({"communication_ms", workers.communication_seconds * 1000});
   scalars.push_back({"exposed_ms", workers.exposed_seconds * 1000});
@@ -100,6 +99,9 @@ class EventFile : public RunObserver {
           {"memory_bytes", static_cast<double>(record.memory_bytes)},
       };
       if (metrics.has_norm) scalars.push_back({"grad_norm", metrics.gradient_norm});
+      if (record.metrics.ranks > 1) {
+        scalars.push_back({"ranks", static_cast<double>(record.metrics.ranks)});
+      }
       if (record.workers) add_workers(*record.workers, scalars);
     }
     if (record.validation_loss) scalars.push_back({"val_loss", *record.validation_loss});

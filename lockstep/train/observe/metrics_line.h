@@ -18,7 +18,7 @@
 //   file_read_bytes     by worker 0; this and the next two only where something lies in files
 //   file_written_bytes
 //   file_wait_ms        in which compute waited for these
-//   ranks               of the job in this step; this and all up to slowest_ms only with several
+//   ranks               of the run in this step; this and all up to slowest_ms only with several
 //   compute_ms          from the first micro-batch to the update, without waiting, the mean over
 //                       workers (where they do not wait for each other of the last share of each,
 //                       as far as worker 0 has heard of it)

@@ -9,7 +9,7 @@ std::optional<WorkerCosts> costs_of_workers(std::span<const parallel::StepCost> 
   const auto known = std::ranges::count_if(costs, &parallel::StepCost::known);
   if (ranks < 2 || known == 0) return std::nullopt;
   const auto share = 1 / static_cast<double>(known);
-  WorkerCosts all{.ranks = ranks};
+  WorkerCosts all;
   for (std::size_t worker = 0; worker < costs.size(); ++worker) {
     const parallel::StepCost& one = costs[worker];
     if (!one.known) continue;

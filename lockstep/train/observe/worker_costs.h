@@ -10,7 +10,6 @@
 namespace lockstep::train {
 
 struct WorkerCosts {
-  int ranks = 0;                       // of the run in this step; 0: unknown
   double compute_seconds = 0;          // the mean over workers, as the next two
   double communication_seconds = 0;    // during which communication was running
   double exposed_seconds = 0;          // of these, while compute waited

@@ -27,6 +27,7 @@
 #include "lockstep/train/run/changed_settings.h"
 #include "lockstep/train/run/facts.h"
 #include "lockstep/train/run/job.h"
+#include "lockstep/train/run/keeping.h"
 #include "lockstep/train/run/mesh_groups.h"
 #include "lockstep/train/run/opened_data.h"
 #include "lockstep/train/run/owed.h"
@@ -105,11 +106,7 @@ class Run {
     if (timed_ != nullptr) trainer_.trace_operations(*timed_);
     group_.check_data(data_);
     check_prompt(options_, dataset_);
-    if (survival_ != nullptr) {
-      survival_->keeps = keeps_states(trainer_.replica(), *strategy_, options_.train.parallel);
-      if (survival_->keeps) trainer_.set_survives();
-      survival_->keeps = survival_->keeps || keeps_shards(options_.train, ops_.device());
-    }
+    decide_to_keep(survival_, trainer_);
     const RunSaving::Began began = saving_.start();
     resumed_ = began != RunSaving::Began::kAtFirst;
     if (mirrors_shards(options_.train, ops_.device())) begin_mirror();
@@ -183,20 +180,8 @@ class Run {
     return outcome;
   }
 
-  // Copies the states of a worker that lost others or regroups, where it can go on with them;
-  // returns whether.
-  bool survives() {
-    if (survival_ == nullptr || !survival_->keeps) return false;
-    if (keeps_shards(options_.train, ops_.device())) {
-      const auto& settled = trainer_.last_settled();
-      survival_->shards = mirror_ != nullptr ? mirror_->take(settled)
-                                             : keep_whole_shard(trainer_.replica(), settled);
-      survival_->shards->numbering = survival_->numbering;
-    } else {
-      survival_->kept = keep_states(trainer_);
-    }
-    return true;
-  }
+  // Ranks were lost: whether this worker can go on.
+  bool survives() { return keep(survival_, trainer_, mirror_.get()); }
 
   // That was written; empty: none.
   const std::filesystem::path& trace() const { return trace_; }
@@ -254,7 +239,8 @@ class Run {
     const auto micro_batches = batches_.read(share);
     StepRecord record;
     record.data_seconds = seconds_since(begin);
-    auto metrics = trainer_.step(micro_batches, share, stop_.came() || regroups(),
+    auto metrics = trainer_.step(micro_batches, share,
+                                 stop_.came() || (survival_ != nullptr && survival_->regroups),
                                  [&] { return batches_.read_after(share); });
     if (!metrics) return false;
     if (mirror_ != nullptr) mirror_->begin(*trainer_.last_settled());
@@ -275,14 +261,9 @@ class Run {
     return true;
   }
 
-  bool regroups() const { return survival_ != nullptr && survival_->regroups; }
-
-  // Workers have stopped. Whether only to regroup, and no worker was asked to end: all judge alike.
+  // Workers have stopped. Whether only to regroup, and no worker was asked to end.
   bool only_regroups() {
-    if (survival_ == nullptr || !strategy_->in_lockstep()) return false;
-    const double ends = stop_.came() ? 1 : 0;
-    const std::vector<double> all = group_.numbers(std::span(&ends, 1));
-    return std::ranges::none_of(all, [](double x) { return x > 0; });
+    return survival_ != nullptr && strategy_->in_lockstep() && !group_.any(stop_.came());
   }
 
   // Keeps the states, or saves them.
@@ -290,10 +271,8 @@ class Run {
     if (mirror_ != nullptr) mirror_->wait();
     store_algorithms();
     saving_.finish();
-    if (!survives() && !saving_.saved()) {
-      saving_.save();
-      saving_.finish();
-    }
+    if (!survives() && !saving_.saved()) saving_.save();
+    saving_.finish();
     group_.barrier();  // an earlier exit would look like a failure
     return RunOutcome::kRegroups;
   }
@@ -358,9 +337,7 @@ class Run {
   // Whether a worker was asked to end in the last validation or sample.
   bool was_cut() {
     const bool cut = cut_ || validations_.was_cut();
-    const double mine = cut ? 1 : 0;
-    if (!strategy_->in_lockstep()) return cut;
-    return std::ranges::any_of(group_.numbers(std::span(&mine, 1)), [](double x) { return x > 0; });
+    return strategy_->in_lockstep() ? group_.any(cut) : cut;
   }
 
   // Where workers do not wait for each other the leader computes only some shares of some steps. It
