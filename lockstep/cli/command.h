@@ -30,6 +30,7 @@ void add_generate(CLI::App& app, int& exit_code);
 void add_eval(CLI::App& app, int& exit_code);
 void add_runs(CLI::App& app, int& exit_code);
 void add_sweep(CLI::App& app, int& exit_code);
+void add_resize(CLI::App& app, int& exit_code);
 void add_watch(CLI::App& app, int& exit_code);
 void add_info(CLI::App& app, int& exit_code);
 

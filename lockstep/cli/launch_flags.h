@@ -21,6 +21,7 @@ struct LaunchFlags {
   bool no_prefix = false;
   bool no_bind = false;
   std::optional<int> max_restarts;
+  std::string ranks = "1";  // of lockstep train: N or MIN:MAX
 };
 
 // The restarts of `lockstep train` in an hour of progress, where --max-restarts does not say.

@@ -42,6 +42,7 @@ int main(int argc, char** argv) {
   lockstep::cli::add_bench(app, exit_code);
   lockstep::cli::add_plan(app, exit_code);
   lockstep::cli::add_train(app, exit_code);
+  lockstep::cli::add_resize(app, exit_code);
   lockstep::cli::add_watch(app, exit_code);
   lockstep::cli::add_import(app, exit_code);
   lockstep::cli::add_export(app, exit_code);

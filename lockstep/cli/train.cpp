@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -17,6 +18,7 @@
 #include "lockstep/cli/run_arguments.h"
 #include "lockstep/cli/train_rank.h"
 #include "lockstep/comm/native/threads.h"
+#include "lockstep/launch/resize_request.h"
 #include "lockstep/launch/variables.h"
 #include "lockstep/parallel/strategy/mesh_of_job.h"
 #include "lockstep/train/memory/choice.h"
@@ -33,7 +35,9 @@ constexpr const char* kFooter =
 checkpoint there, to the bit; so does `lockstep train RUN_FOLDER`, from any folder. Ctrl-C, SIGTERM
 and a closed terminal finish the step, save and exit with 75; a second Ctrl-C stops at once. A NaN or
 infinite loss exits with 3. With --ranks a rank that dies or hangs is started again (--max-restarts);
-survive.* decides what stays in memory and when a rank hangs. Where a whole node is lost the others
+survive.* decides what stays in memory and when a rank hangs. With --ranks MIN:MAX the job goes on
+with fewer ranks when no restart is left, and grows again: by itself, or by `lockstep resize`. The
+steps keep their sequences. --spares N take the place of a rank at once. Where a whole node is lost the others
 wait until the same command is started there again (--rejoin-timeout).
 
 A relative path in a configuration is looked for beside that file, then in the current folder; run.dir
@@ -86,12 +90,22 @@ train::RunOutcome train_in_threads(const train::RunSettings& settings, int ranks
   return outcome;
 }
 
+// Whether the number of ranks may change.
+bool is_adaptable(const LaunchOptions& options) {
+  return options.is_elastic() && options.elastic.least < options.ranks_per_node;
+}
+
 // Every rank a process of its own, started by this one.
 int train_in_processes(const std::vector<std::string>& arguments, int ranks,
-                       const parallel::ParallelOptions& options, LaunchFlags flags) {
+                       const train::RunOptions& run, LaunchFlags flags) {
+  const parallel::ParallelOptions& options = run.train.parallel;
+  flags.options.elastic.resize_file = resize_path(run.dir);
   flags.no_prefix = true;
   flags.options.error_prefix = kErrorPrefix;
   flags.options.ranks_per_node = ranks / flags.options.nodes;
+  if (is_adaptable(flags.options)) {
+    flags.options.environment.emplace_back(kMostRanksVariable, fmt::format("{}", ranks));
+  }
   flags.options.restarts = {
       .most = kUsualRestarts, .has_links = true, .final_codes = {kUsageError, kNonFiniteError}};
   // Rank 0 leads, and servers hold the parameters. The remaining workers take over the work of any
@@ -138,7 +152,79 @@ void check_restarts(const LaunchFlags& flags, const World& world, bool threads) 
   }
 }
 
-int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flags) {
+// "4" and "2:4". Throws Error(kInvalidArgument).
+void read_ranks(LaunchFlags& flags) {
+  constexpr int kMost = 4096;
+  LaunchOptions& options = flags.options;
+  const auto number = [&](std::string_view text) {
+    int value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (error != std::errc() || end != text.data() + text.size()) {
+      fail(ErrorCode::kInvalidArgument,
+           "--ranks is '{}'; write a number, or the fewest and the most ranks like --ranks 2:4",
+           flags.ranks);
+    }
+    if (value < 1 || value > kMost) {
+      fail(ErrorCode::kInvalidArgument, "--ranks is '{}'; a job has 1 to {} ranks on a machine",
+           flags.ranks, kMost);
+    }
+    return value;
+  };
+  const std::size_t colon = flags.ranks.find(':');
+  options.ranks_per_node =
+      number(std::string_view(flags.ranks).substr(colon == std::string::npos ? 0 : colon + 1));
+  if (colon != std::string::npos) {
+    options.elastic.least = number(std::string_view(flags.ranks).substr(0, colon));
+    if (options.elastic.least > options.ranks_per_node) {
+      fail(ErrorCode::kInvalidArgument,
+           "--ranks {} has more ranks at least than at most; write the fewest first: --ranks {}:{}",
+           flags.ranks, options.ranks_per_node, options.elastic.least);
+    }
+  } else if (options.elastic.spares > 0) {
+    options.elastic.least = options.ranks_per_node;
+  }
+}
+
+// What a job whose ranks have spares, or may be fewer, needs.
+void check_elastic(const LaunchFlags& flags, const parallel::ParallelOptions& parallel,
+                   const World& world, bool threads) {
+  const LaunchOptions& options = flags.options;
+  if (!options.is_elastic()) return;
+  const std::string asked = is_adaptable(options)
+                                ? "--ranks " + flags.ranks
+                                : fmt::format("--spares {}", options.elastic.spares);
+  const auto refuse = [&](std::string_view why) {
+    fail(ErrorCode::kInvalidArgument, "{} {}", asked, why);
+  };
+  if (world.origin != kNothingSet) {
+    refuse(
+        fmt::format("has no effect: a launcher started this process as rank {} of {} ({}). Leave "
+                    "it out, or start lockstep without a launcher",
+                    world.rank, world.size, world.origin));
+  }
+  if (options.nodes > 1) {
+    refuse("is for jobs on one node: leave it out, or leave out --nodes");
+  }
+  if (threads) {
+    refuse(
+        "needs ranks that are processes, and comm.backend = \"threads\" makes them threads of "
+        "one. Leave one of the two out");
+  }
+  if (parallel.strategy == parallel::StrategyKind::kParameterServer) {
+    refuse(
+        "is for data parallelism (DDP and parallel.zero), not for parallel.strategy = "
+        "\"parameter_server\"");
+  }
+  if (parallel::ranks_per_model(parallel) > 1 || parallel.context > 1 || parallel.expert > 1) {
+    refuse(
+        "is for data parallelism (DDP and parallel.zero), not for meshes: leave out "
+        "parallel.tensor, pipeline, context and expert, or give --ranks one number");
+  }
+}
+
+int run_train(const std::vector<std::string>& arguments, const LaunchFlags& given) {
+  LaunchFlags flags = given;
+  read_ranks(flags);
   const train::RunSettings settings = read_settings(arguments);
   const parallel::ParallelOptions& parallel = settings.options.train.parallel;
   const int workers = flags.options.ranks_per_node * flags.options.nodes;
@@ -161,8 +247,10 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
            ranks, world.rank, world.size, world.origin);
     }
   }
+  if (world.is_spare) return train_rank(settings, world);
   check_restarts(flags, world, threads);
-  const bool restarts = flags.max_restarts.value_or(0) > 0;
+  check_elastic(flags, parallel, world, threads);
+  const bool restarts = flags.max_restarts.value_or(0) > 0 || flags.options.is_elastic();
   if (world.origin == kNothingSet && (ranks > 1 || restarts)) {
     if (settings.options.comm.backend == Backend::kMpi) {
       fail(ErrorCode::kInvalidArgument,
@@ -171,14 +259,20 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& flag
            ranks);
     }
     // What the ranks would refuse is refused once, before they start.
-    const train::RunSettings planned =
-        train::plan_job(settings, {.workers = parallel::workers_of(parallel, ranks)});
-    train::check_memory_before(planned.options.train, train::open_settings(planned.config));
+    // With the fewest ranks each has most.
+    const bool adapts = is_adaptable(flags.options);
+    for (const int count :
+         adapts ? std::vector{ranks, flags.options.elastic.least} : std::vector{ranks}) {
+      const train::RunSettings planned = train::plan_job(
+          settings,
+          {.workers = parallel::workers_of(parallel, count), .most_workers = adapts ? ranks : 0});
+      train::check_memory_before(planned.options.train, train::open_settings(planned.config));
+    }
     // The run's folder is on the first node.
     std::optional<LiveProcess> page;
     if (flags.options.node_rank == 0) page.emplace(settings.options);
     return threads ? exit_code_of(train_in_threads(settings, ranks))
-                   : train_in_processes(arguments, ranks, parallel, flags);
+                   : train_in_processes(arguments, ranks, settings.options, flags);
   }
   std::optional<LiveProcess> page;
   if (world.rank == 0) page.emplace(settings.options);
@@ -195,10 +289,15 @@ void add_train(CLI::App& app, int& exit_code) {
   command->add_option("run", *arguments, "The configuration, or a run's folder; settings on top")
       ->type_name("[CONFIG.toml] [key=value ...]");
   command
-      ->add_option("-n,--ranks,--nproc-per-node,--nproc_per_node", flags->options.ranks_per_node,
-                   "Workers on this machine, each a process (or a thread: comm.backend=threads)")
-      ->check(CLI::Range(1, 4096))
+      ->add_option("-n,--ranks,--nproc-per-node,--nproc_per_node", flags->ranks,
+                   "Workers on this machine, each a process (or a thread: comm.backend=threads); "
+                   "MIN:MAX: the job goes on while MIN are left")
+      ->type_name("N or MIN:MAX")
       ->capture_default_str();
+  command
+      ->add_option("--spares", flags->options.elastic.spares,
+                   "Processes that stand by to take the place of a rank that dies")
+      ->check(CLI::Range(0, 4096));
   add_node_flags(*command, *flags);
   add_restart_flag(
       *command, *flags,

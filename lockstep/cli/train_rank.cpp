@@ -20,6 +20,7 @@
 #include "lockstep/live/report_file.h"
 #include "lockstep/parallel/strategy/mesh_of_job.h"
 #include "lockstep/train/observe/run_record.h"
+#include "lockstep/train/run/job.h"
 #include "lockstep/train/trainer/run_group.h"
 
 namespace lockstep::cli {
@@ -82,6 +83,15 @@ Error on_mesh(const Error& error, const plan::Mesh& mesh, const Communicator& wo
   return Error(failure->code(), text, failure->ranks(), failure->where());
 }
 
+World at_place(World world, const RankPlace& place) {
+  world.generation = place.generation;
+  world.rank = place.rank;
+  world.size = place.size;
+  world.local_rank = place.local_rank;
+  world.local_size = place.local_size;
+  return world;
+}
+
 // One generation of the job.
 train::RunOutcome train_with_others(const train::RunSettings& settings, const World& world,
                                     const train::StopSignal& stop,
@@ -96,11 +106,14 @@ train::RunOutcome train_with_others(const train::RunSettings& settings, const Wo
     communicator = make_world(world, settings.options.comm);
   }
   std::optional<LeaveWatch> watch;
-  if (supervisor && communicator && world.node_count > 1) watch.emplace(*supervisor, *communicator);
+  if (supervisor) {
+    watch.emplace(*supervisor, communicator.get(), world.generation, survival.regroups);
+  }
   const train::RunRanks all{.world = communicator.get(),
                             .host = reachable_host(world, settings.options.comm),
                             .survival = supervisor ? &survival : nullptr,
-                            .generation = world.generation};
+                            .generation = world.generation,
+                            .most = world.most_size};
   Observers observers = observers_of_rank(settings, all);
   if (supervisor && world.rank == 0) {
     observers.push_back(std::make_unique<SupervisorReports>(*supervisor));
@@ -135,11 +148,21 @@ int train_rank(const train::RunSettings& given, World world) {
   const bool launched = world.size > 1 || supervisor;
   const train::StopSignal stop(!launched);  // a launcher says it for its ranks
   train::Survival survival;
+  if (world.is_spare && supervisor) {
+    // Its own number follows those of all ranks.
+    train::warm_up(settings, world.rank);
+    const auto place = supervisor->await_generation(std::nullopt, {});
+    if (!place) return 0;
+    world = at_place(world, *place);
+  }
   while (true) {
-    std::string why;
+    std::optional<std::string> why;
     std::vector<int> hung;
+    survival.regroups = false;
+    if (world.most_size > 0) survival.numbering = world.generation;
     try {
-      return exit_code_of(train_with_others(settings, world, stop, supervisor, survival));
+      const auto outcome = train_with_others(settings, world, stop, supervisor, survival);
+      if (outcome != train::RunOutcome::kRegroups) return exit_code_of(outcome);
     } catch (const Error& error) {
       const bool is_loss = train::is_loss_of_ranks(error.code());
       // All other errors need a person, and would come again before that.
@@ -148,9 +171,9 @@ int train_rank(const train::RunSettings& given, World world) {
       why = error.what();
       if (error.code() == ErrorCode::kTimeout) hung = error.ranks();
     }
-    const std::optional<int> next = supervisor->await_generation(why, hung);
-    if (!next) return kToBeContinued;  // what it keeps is not saved: that takes the others
-    world.generation = *next;
+    const auto place = supervisor->await_generation(why, hung);
+    if (!place) return kToBeContinued;  // what it keeps is not saved: that takes the others
+    world = at_place(world, *place);
   }
 }
 

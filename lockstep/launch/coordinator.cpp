@@ -23,10 +23,19 @@ std::string duration(milliseconds time) {
   return format_duration(std::chrono::duration<double>(time).count());
 }
 
+std::string counted_ranks(int ranks) {
+  return ranks == 1 ? "1 rank" : fmt::format("{} ranks", ranks);
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, std::span<const NodeFacts> facts)
-    : options_(options), budget_(options.restarts), job_(facts.front().job) {
+    : options_(options),
+      budget_(options.restarts),
+      job_(facts.front().job),
+      size_(options.nodes * options.ranks_per_node),
+      target_(size_),
+      free_starts_(options.spares) {
   // Launchers of one that has died wait for this one.
   std::string former;
   for (std::size_t i = 0; i < facts.size(); ++i) {
@@ -63,7 +72,21 @@ void Coordinator::reach(std::int64_t step, Deadline now) {
   last_step_ = now;
 }
 
+int Coordinator::count_replacements() const {
+  return std::max(target_ - size_, 0) + options_.spares - warm_ - starting_;
+}
+
 void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
+  if (message.kind == JobMessage::Kind::kPool) {
+    warm_ = message.warm;
+    starting_ = message.starting;
+    return;
+  }
+  if (message.kind == JobMessage::Kind::kResize) {
+    target_ = message.count;
+    free_starts_ = std::max(free_starts_, count_replacements());
+    return;
+  }
   if (message.generation != generation_) return;
   Node& from = nodes_[static_cast<std::size_t>(node)];
   switch (message.kind) {
@@ -76,12 +99,17 @@ void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
       return;
     }
     case JobMessage::Kind::kWaits:
+      if (message.regrouped) {
+        regrouped_.insert(message.rank);
+        return;
+      }
       waiting_.push_back({message.rank, message.text, message.ranks});
       if (lost_by_ == kNoDeadline) lost_by_ = now + time_to_notice();
       return;
     case JobMessage::Kind::kReady:
       from.is_ready = recovers_ && from.is_here;
       from.kept = message.ranks;
+      failed_ = message.count;
       return;
     default:
       return;
@@ -130,7 +158,8 @@ void Coordinator::prepare_notice(std::string text) {
 }
 
 bool Coordinator::is_waiting(int rank) const {
-  return std::ranges::any_of(waiting_, [&](const Waiting& w) { return w.rank == rank; });
+  return regrouped_.contains(rank) ||
+         std::ranges::any_of(waiting_, [&](const Waiting& w) { return w.rank == rank; });
 }
 
 // Ranks may lose each other though none has ended: one that hangs, a broken connection. Those that
@@ -144,7 +173,7 @@ void Coordinator::consider_waiting(Deadline now) {
     }
   }
   std::size_t busy = 0;
-  for (int rank = 0; rank < options_.nodes * options_.ranks_per_node; ++rank) {
+  for (int rank = 0; rank < size_; ++rank) {
     busy += !is_waiting(rank) && !finished_.contains(rank) ? 1 : 0;
   }
   const bool is_known = busy == hung.size();
@@ -156,13 +185,20 @@ void Coordinator::consider_waiting(Deadline now) {
   loss_ = Loss{.message = std::move(message), .decide_by = now, .notice_by = lost_by_};
 }
 
+std::string Coordinator::most_restarts() const {
+  return options_.has_links ? fmt::format("{} in an hour of progress", budget_.most())
+                            : fmt::format("{}", budget_.most());
+}
+
+std::string Coordinator::restarts_left() const {
+  return fmt::format("{} restart{} left (--max-restarts: {})", budget_.left(),
+                     budget_.left() == 1 ? " is" : "s are", most_restarts());
+}
+
 Coordinator::Action Coordinator::end_generation(Deadline now) {
   const Loss loss = *std::exchange(loss_, std::nullopt);
   const std::int64_t furthest = budget_.furthest();
   const std::string done = furthest > 0 ? fmt::format(" after step {}", furthest) : "";
-  const std::string most = options_.has_links
-                               ? fmt::format("{} in an hour of progress", budget_.most())
-                               : fmt::format("{}", budget_.most());
   Action action;
   if (!loss.is_said) action.say.push_back(loss.message.text);
   const Action::Failure failure{loss.message.text, loss.message.exit_code};
@@ -171,12 +207,16 @@ Coordinator::Action Coordinator::end_generation(Deadline now) {
     action.end = failure;
     return action;
   }
-  if (!budget_.take()) {
-    action.say.push_back(fmt::format("no restart is left{} (--max-restarts: {})", done, most));
+  // An elastic job takes one when it is known how many ranks are left.
+  if (!is_elastic() && !budget_.take()) {
+    action.say.push_back(
+        fmt::format("no restart is left{} (--max-restarts: {})", done, most_restarts()));
     action.end = failure;
     return action;
   }
   recovers_ = true;
+  regroups_ = false;
+  failure_ = failure;
   nanoseconds time = time_to_notice();
   if (loss.notice_by != kNoDeadline) time = std::max(loss.notice_by - now, nanoseconds(0));
   if (loss.message.leave) time += kMachineTimeout;
@@ -184,9 +224,12 @@ Coordinator::Action Coordinator::end_generation(Deadline now) {
   message.kind = JobMessage::Kind::kRecover;
   message.generation = generation_;
   message.time = std::chrono::ceil<milliseconds>(time);
-  message.more = fmt::format("the job continues{}: {} restart{} left (--max-restarts: {})",
-                             done.empty() ? "" : done + " was done", budget_.left(),
-                             budget_.left() == 1 ? " is" : "s are", most);
+  if (!is_elastic()) {
+    message.more = fmt::format("the job continues{}: {}", done.empty() ? "" : done + " was done",
+                               restarts_left());
+  } else if (furthest > 0) {
+    message.more = fmt::format("step {} was done", furthest);
+  }
   for (Node& node : nodes_) {
     if (node.is_here) node.due = now + time + options_.grace + options_.rejoin_timeout;
   }
@@ -198,8 +241,50 @@ std::optional<Coordinator::Action> Coordinator::advance(Deadline now, bool asked
   if (next_) return std::exchange(next_, std::nullopt);
   if (recovers_) return recover(now, asked_to_stop);
   if (!loss_) consider_waiting(now);
-  if (!loss_ || now < loss_->decide_by) return std::nullopt;
+  if (!loss_) return adapt(now, asked_to_stop);
+  if (now < loss_->decide_by) return std::nullopt;
   return end_generation(now);
+}
+
+// Spares start after the job's first step: until then its leader may prepare the data that they
+// open, and an error ends the job.
+std::optional<Coordinator::Action> Coordinator::adapt(Deadline now, bool asked_to_stop) {
+  if (!is_elastic() || budget_.furthest() == 0 || !finished_.empty()) return std::nullopt;
+  if (regroups_) {
+    if (regrouped_.size() < static_cast<std::size_t>(size_)) return std::nullopt;
+    return regrouped(now);
+  }
+  if (asked_to_stop) return std::nullopt;
+  int start = 0;
+  while (start < count_replacements() && (free_starts_ > 0 || budget_.take())) {
+    free_starts_ = std::max(free_starts_ - 1, 0);
+    ++start;
+  }
+  if (start > 0) {
+    starting_ += start;
+    Action action{.start = start};
+    action.say.push_back(fmt::format("starting {} to {}",
+                                     start == 1 ? "a process" : fmt::format("{} processes", start),
+                                     size_ < target_ ? "take part" : "stand by"));
+    return action;
+  }
+  const bool grows = size_ < target_ && warm_ > 0 && starting_ == 0;
+  if (!grows && size_ <= target_) return std::nullopt;
+  regroups_ = true;
+  JobMessage message{.kind = JobMessage::Kind::kRegroup, .generation = generation_};
+  message.text = fmt::format("stopping {} after a step, to continue with {}", counted_ranks(size_),
+                             std::min(size_ + warm_, target_));
+  return Action{.tell = std::move(message)};
+}
+
+// All ranks have stopped after the same step.
+Coordinator::Action Coordinator::regrouped(Deadline now) {
+  recovers_ = true;
+  failure_.reset();
+  JobMessage message{.kind = JobMessage::Kind::kRecover, .generation = generation_};
+  message.time = options_.grace;
+  for (Node& node : nodes_) node.due = now + 2 * options_.grace + options_.rejoin_timeout;
+  return Action{.tell = std::move(message)};
 }
 
 std::optional<Coordinator::Action> Coordinator::recover(Deadline now, bool asked_to_stop) {
@@ -207,9 +292,12 @@ std::optional<Coordinator::Action> Coordinator::recover(Deadline now, bool asked
     return await_nodes(now, asked_to_stop);
   }
   const bool any_kept = std::ranges::any_of(nodes_, [](const Node& n) { return !n.kept.empty(); });
-  if (!asked_to_stop) return begin(any_kept);
+  const auto begin_next = [&] {
+    return is_elastic() && has_begun_ ? begin_adapted(any_kept, asked_to_stop) : begin(any_kept);
+  };
+  if (!asked_to_stop) return begin_next();
   if (any_kept) {  // what ranks have kept is saved by all of them, in one more generation
-    Action action = begin(any_kept);
+    Action action = begin_next();
     action.say.emplace_back("the job stops when its states are saved, which takes all ranks");
     return action;
   }
@@ -253,9 +341,48 @@ std::optional<Coordinator::Action> Coordinator::await_nodes(Deadline now, bool a
   return std::exchange(next_, std::nullopt);
 }
 
+// With as many ranks as there are now. Where one that has lost others is to blame for that, nobody
+// knows: then it takes a restart, too.
+Coordinator::Action Coordinator::begin_adapted(bool any_kept, bool asked_to_stop) {
+  const int before = size_;
+  const int able = std::max(size_ - failed_, 0);
+  int size = std::min(able + warm_, target_);
+  std::vector<std::string> say;
+  if (failed_ > 0 && !failure_) {
+    failure_ = Action::Failure{"ranks ended while the job was to continue with another number"};
+  }
+  if (failure_ && !asked_to_stop && (failed_ == 0 || size < target_)) {
+    const bool restarts = budget_.take();
+    if (restarts) size = target_;
+    say.push_back(restarts
+                      ? restarts_left()
+                      : fmt::format("no restart is left (--max-restarts: {})", most_restarts()));
+    if (!restarts && failed_ == 0) return {.say = std::move(say), .end = failure_};
+  }
+  std::optional<Action::Failure> end;
+  if (size < options_.least && !asked_to_stop) {
+    say.push_back(fmt::format("{} left, and the job needs {} (--ranks {}:{}): it {}",
+                              size == 1 ? "1 rank is" : fmt::format("{} ranks are", size),
+                              options_.least, options_.least, options_.ranks_per_node,
+                              any_kept ? "saves and ends" : "ends"));
+    end = failure_;
+    if (!any_kept) return {.say = std::move(say), .end = end};
+  }
+  size_ = size;
+  if (size != before) {
+    say.push_back(
+        fmt::format("the job continues with {} instead of {}", counted_ranks(size), before));
+  }
+  Action action = begin(any_kept);
+  action.say = std::move(say);
+  action.end_after = std::move(end);
+  return action;
+}
+
 Coordinator::Action Coordinator::begin(bool any_kept) {
   JobMessage message{.kind = JobMessage::Kind::kBegin, .generation = ++generation_};
   message.any_kept = any_kept;
+  message.count = size_;
   message.job = job_;
   for (Node& node : nodes_) node = {.is_here = true, .is_ready = false};
   recovers_ = false;
@@ -263,6 +390,9 @@ Coordinator::Action Coordinator::begin(bool any_kept) {
   told_absence_ = false;
   waiting_.clear();
   finished_.clear();
+  regrouped_.clear();
+  regroups_ = false;
+  failed_ = 0;
   loss_.reset();
   lost_by_ = kNoDeadline;
   last_step_.reset();

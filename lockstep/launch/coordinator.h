@@ -6,6 +6,12 @@
 //   recovers   until every node has reported that none of its ranks is busy; one that has left has
 //              until the rejoin timeout to come back. Then the next generation begins.
 //
+// An elastic job has a *target* number of ranks, and a *pool* of spares. While it has fewer ranks
+// than the target, or fewer spares than it should, a restart of the budget starts another spare.
+// When a rank is lost, a warm spare takes its place, else a restart of the budget does, else the
+// next generation has fewer ranks. When the number of ranks differs from the target, and the spares
+// for that are warm, all ranks stop after a step and the next generation has the new number.
+//
 // It begins in the recovery before the first generation: all nodes have joined.
 #pragma once
 
@@ -30,6 +36,8 @@ class Coordinator {
     int ranks_per_node = 1;
     int restarts = 0;
     bool has_links = false;  // LaunchOptions::Restarts::has_links
+    int least = 0;           // LaunchOptions::Elastic, of one node
+    int spares = 0;
     std::chrono::milliseconds grace{0};
     std::chrono::milliseconds rejoin_timeout{0};
   };
@@ -55,7 +63,10 @@ class Coordinator {
       int exit_code = 1;
     };
     std::optional<Failure> end;  // the job
-    bool stop = false;           // the job, as it was asked to
+    // The same, when the ranks of the generation that begins have saved.
+    std::optional<Failure> end_after;
+    int start = 0;      // spares
+    bool stop = false;  // the job, as it was asked to
   };
   std::optional<Action> advance(Deadline now, bool asked_to_stop);
   // When to ask again, whatever happens.
@@ -88,6 +99,13 @@ class Coordinator {
   std::optional<Action> recover(Deadline now, bool asked_to_stop);
   std::optional<Action> await_nodes(Deadline now, bool asked_to_stop);
   Action begin(bool any_kept);
+  bool is_elastic() const { return options_.least > 0; }
+  int count_replacements() const;  // spares that would be one too few
+  std::optional<Action> adapt(Deadline now, bool asked_to_stop);
+  Action regrouped(Deadline now);
+  Action begin_adapted(bool any_kept, bool asked_to_stop);
+  std::string most_restarts() const;
+  std::string restarts_left() const;
   void prepare_notice(std::string text);
 
   Options options_;
@@ -101,6 +119,16 @@ class Coordinator {
   std::optional<Loss> loss_;    // while it runs
   std::vector<Waiting> waiting_;
   std::set<int> finished_;
+  int size_;                 // ranks of the generation, or of the one before
+  int target_;               // ranks
+  int free_starts_;          // of spares, besides the restarts of the budget
+  int warm_ = 0;             // spares
+  int starting_ = 0;         // likewise
+  int failed_ = 0;           // ranks, in this recovery
+  bool regroups_ = false;    // ranks were asked to stop after a step
+  std::set<int> regrouped_;  // have done so
+  std::optional<Action::Failure>
+      failure_;                     // that ended the last generation; nothing: they regrouped
   Deadline lost_by_ = kNoDeadline;  // when ranks that wait are enough to end a generation
   bool told_absence_ = false;
   std::optional<std::chrono::steady_clock::time_point> last_step_;  // of this generation

@@ -10,8 +10,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 7> kWords = {"lost",  "waits",  "ready",  "recover",
-                                                    "begin", "notice", "refused"};
+constexpr std::array<std::string_view, 10> kWords = {
+    "lost", "waits", "ready", "recover", "begin", "notice", "refused", "pool", "resize", "regroup"};
 
 // Output of ranks, which may be no UTF-8, is part of texts.
 std::string text_of(const json& object) {
@@ -33,6 +33,10 @@ std::string encode(const JobMessage& message) {
   put("ended_itself", message.ended_itself, usual.ended_itself);
   put("blames", message.blames, usual.blames);
   put("time", message.time.count(), usual.time.count());
+  put("regrouped", message.regrouped, usual.regrouped);
+  put("count", message.count, usual.count);
+  put("warm", message.warm, usual.warm);
+  put("starting", message.starting, usual.starting);
   put("leave", message.leave, usual.leave);
   put("any_kept", message.any_kept, usual.any_kept);
   put("master_port", message.master_port, usual.master_port);
@@ -58,6 +62,10 @@ std::optional<JobMessage> decode_message(std::string_view text) {
     take("exit_code", message.exit_code);
     take("ended_itself", message.ended_itself);
     take("blames", message.blames);
+    take("regrouped", message.regrouped);
+    take("count", message.count);
+    take("warm", message.warm);
+    take("starting", message.starting);
     take("leave", message.leave);
     take("any_kept", message.any_kept);
     take("master_port", message.master_port);

@@ -4,7 +4,10 @@
 //   any node   lost        a rank of this node is lost: may the job continue?
 //              waits       a rank of this node has lost others and waits for the next generation
 //              ready       no rank of this node is busy any more; these have kept their processes
+//              pool        so many spares of this node are warm, and so many start
+//              resize      somebody asks for another number of ranks
 //   node 0     recover     the generation ends; ranks have that long to notice
+//              regroup     ranks are to stop after a step, to begin in another number
 //              begin       the next generation begins
 //              notice      a sentence for everybody
 //              refused     a launcher that has come back cannot take part
@@ -30,6 +33,9 @@ struct JobMessage {
     kBegin,
     kNotice,
     kRefused,
+    kPool,
+    kResize,
+    kRegroup,
   };
   Kind kind = Kind::kNotice;
   int generation = 0;
@@ -42,6 +48,13 @@ struct JobMessage {
   bool ended_itself = false;          // a lost rank: by an error of its own
   bool blames = false;                // a lost rank: it ended because of others
   std::chrono::milliseconds time{0};  // recover
+  // waits: not for a loss, but after a step, because of `regroup`.
+  bool regrouped = false;
+  // How many ranks: that begin; that somebody asks for (resize); that have failed since the
+  // generation began, without those that ended because of others (ready).
+  int count = 0;
+  int warm = 0;           // pool: spares that can join
+  int starting = 0;       // pool: others
   bool leave = false;     // recover: ranks do not notice soon that they have lost others
   bool any_kept = false;  // begin: whether any rank of the job has kept its process
   int master_port = 0;    // begin

@@ -21,12 +21,19 @@
 // wait; then the launcher starts those that have ended again, and all meet in the next generation.
 // A stop request, an exit with 75 and what LaunchOptions::Restarts excludes end the job as ever.
 //
+// In an *elastic* job the next generation may have another number of ranks. A spare takes the place
+// of a rank that has failed; where there is none, a restart; where none is left, the job goes on
+// with fewer ranks. It grows when a restart is left again, or when somebody asks for that: a new
+// process starts as a spare, and when that is warm all ranks stop after the same step and begin in
+// another number. Ranks are numbered anew then, in the same order.
+//
 // With several nodes a generation ends and begins on all of them: node 0's launcher decides
 // (launch/coordinator.h). When a node is lost, it waits for its launcher to be started again; when
 // node 0 is, the others wait for it and join it again.
 #pragma once
 
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <optional>
 #include <string>
@@ -64,6 +71,18 @@ struct LaunchOptions {
     std::vector<int> final_codes;
   };
   Restarts restarts;  // equal on all nodes
+  // A job of one node may go on with fewer than ranks_per_node ranks, and have spares that stand
+  // by. Its ranks have links. Processes of spares find kSpareVariable, and wait for their place.
+  struct Elastic {
+    int least = 0;   // ranks with which the job goes on; 0: it is not elastic
+    int spares = 0;  // processes
+    // A file that asks for another number of ranks (launch/resize_request.h).
+    std::filesystem::path resize_file;
+  };
+  Elastic elastic;
+  bool is_elastic() const { return elastic.least > 0; }
+  // Whether the job continues without a rank that has failed, or with a replacement.
+  bool recovers() const { return restarts.most > 0 || is_elastic(); }
   // With restarts: how long the others wait for a node that is lost to be started again.
   std::chrono::milliseconds rejoin_timeout{600'000};
   // Whether the job continues without a failed rank; unset: never.

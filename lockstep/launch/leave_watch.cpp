@@ -6,15 +6,23 @@
 
 namespace lockstep {
 
-LeaveWatch::LeaveWatch(const SupervisorLink& link, Communicator& world) : cancel_(make_pipe()) {
+LeaveWatch::LeaveWatch(const SupervisorLink& link, Communicator* world, int generation,
+                       std::atomic<bool>& regroups)
+    : cancel_(make_pipe()) {
   // Signals are for the other threads.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::jthread([this, &link, &world] {
-    if (!link.await_leave(cancel_.read_end.get())) return;
-    leave_world(world, "the launcher has lost another node");
+  thread_ = std::jthread([this, &link, world, generation, &regroups] {
+    while (const auto request = link.await_request(generation, cancel_.read_end.get())) {
+      if (*request == SupervisorLink::Request::kRegroup) {
+        regroups = true;
+      } else {
+        if (world != nullptr) leave_world(*world, "the launcher has lost another node");
+        return;
+      }
+    }
   });
   ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }

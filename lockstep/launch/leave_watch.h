@@ -1,7 +1,9 @@
-// Ends the communication of a rank when its supervisor asks for that: where a whole node is lost,
-// the rank would notice only after a while.
+// Does what the supervisor asks for while a rank trains. It may have to leave: where a whole node
+// is lost, the rank would notice only after a while. Or it is to stop after a step, to meet the
+// others again in another number.
 #pragma once
 
+#include <atomic>
 #include <thread>
 
 #include "lockstep/base/file/fd.h"
@@ -10,10 +12,13 @@
 
 namespace lockstep {
 
-// In a thread of its own, until destruction. Both outlive it.
+// In a thread of its own, until destruction. All outlive it.
 class LeaveWatch {
  public:
-  LeaveWatch(const SupervisorLink& link, Communicator& world);
+  // `world` is nullptr for a single rank. Sets `regroups` if the ranks of that generation are to
+  // regroup.
+  LeaveWatch(const SupervisorLink& link, Communicator* world, int generation,
+             std::atomic<bool>& regroups);
   ~LeaveWatch();
   LeaveWatch(const LeaveWatch&) = delete;
   LeaveWatch& operator=(const LeaveWatch&) = delete;

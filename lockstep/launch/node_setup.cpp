@@ -24,10 +24,10 @@ std::map<std::string, std::string> place_variables(const LaunchOptions& options,
   const auto set = [&](const char* name, const auto& value) {
     variables[name] = fmt::format("{}", value);
   };
-  set(kRankVariable, options.node_rank * options.ranks_per_node + local_rank);
-  set(kWorldSizeVariable, options.nodes * options.ranks_per_node);
+  set(kRankVariable, options.node_rank * setup.ranks + local_rank);
+  set(kWorldSizeVariable, options.nodes * setup.ranks);
   set(kLocalRankVariable, local_rank);
-  set(kLocalWorldSizeVariable, options.ranks_per_node);
+  set(kLocalWorldSizeVariable, setup.ranks);
   set(kNodeRankVariable, options.node_rank);
   set(kNodeRankAlias, options.node_rank);
   set(kNodeCountVariable, options.nodes);
@@ -68,7 +68,8 @@ void check(const LaunchOptions& options) {
 std::size_t launcher_descriptors(const LaunchOptions& options) {
   constexpr int kOthers = 64;
   const int visitors = options.node_rank == 0 ? options.nodes * options.ranks_per_node : 0;
-  return static_cast<std::size_t>(2 * options.ranks_per_node + visitors + options.nodes + kOthers);
+  const int processes = options.ranks_per_node + options.elastic.spares;
+  return static_cast<std::size_t>(2 * processes + visitors + options.nodes + kOthers);
 }
 
 std::unique_ptr<NodeLink> link_nodes(const LaunchOptions& options, const NodeSetup& setup) {
@@ -133,6 +134,7 @@ NodeSetup set_up_node(const LaunchOptions& options) {
   check(options);
   expect_descriptors(launcher_descriptors(options), "the launcher");
   NodeSetup setup;
+  setup.ranks = options.ranks_per_node;
   setup.token = options.nodes == 1 ? mint_token() : find_token();
   setup.rendezvous = options.rendezvous.value_or(HostPort{kLoopback, 0});
   setup.master.host = setup.rendezvous.host;
@@ -140,6 +142,7 @@ NodeSetup set_up_node(const LaunchOptions& options) {
     setup.job = random_name();
     RendezvousOptions server;
     server.nodes = options.nodes;
+    server.least_ranks = options.is_elastic() ? 1 : 0;
     const HostPort listen = listen_address(setup.rendezvous, options.nodes > 1);
     setup.server = std::make_unique<RendezvousServer>(
         listen, setup.token, options.nodes * options.ranks_per_node, std::move(server));
@@ -174,10 +177,24 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const No
   }
   variables.erase(kTokenFileVariable);
   variables.erase(kSupervisorVariable);  // a launcher's own
+  variables.erase(kSpareVariable);
   for (const auto& [name, value] : options.environment) variables[name] = value;
   for (auto& [name, value] : place_variables(options, setup, local_rank)) variables[name] = value;
   std::vector<std::string> entries;
   for (const auto& [name, value] : variables) entries.push_back(name + "=" + value);
+  return entries;
+}
+
+// With the number that follows those of all ranks.
+std::vector<std::string> spare_environment(const LaunchOptions& options, const NodeSetup& setup) {
+  NodeSetup place;
+  place.token = setup.token;
+  place.rendezvous = setup.rendezvous;
+  place.master = setup.master;
+  place.generation = setup.generation;
+  place.ranks = options.ranks_per_node + 1;
+  auto entries = rank_environment(options, place, options.ranks_per_node);
+  entries.push_back(fmt::format("{}=1", kSpareVariable));
   return entries;
 }
 

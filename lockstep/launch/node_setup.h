@@ -21,6 +21,7 @@ struct NodeSetup {
   std::vector<NodeFacts> nodes;              // of all, in order
   std::string job;                           // its name, random: of node 0's launcher
   int generation = 0;
+  int ranks = 1;    // of each node in this generation
   HostPort master;  // MASTER_ADDR and MASTER_PORT for other libraries
 };
 
@@ -41,5 +42,7 @@ int free_master_port(const LaunchOptions& options, const NodeSetup& setup);
 // "NAME=value" for all of this process's environment, the options' and the variables of a rank.
 std::vector<std::string> rank_environment(const LaunchOptions& options, const NodeSetup& setup,
                                           int local_rank);
+// The same for a spare.
+std::vector<std::string> spare_environment(const LaunchOptions& options, const NodeSetup& setup);
 
 }  // namespace lockstep

@@ -22,6 +22,7 @@ namespace lockstep {
 namespace {
 
 constexpr std::string_view kFinalReport = "final";
+constexpr std::string_view kReadyReport = "ready";
 constexpr std::string_view kLostReport = "lost ";
 constexpr std::string_view kHungReport = "hung ";
 constexpr std::string_view kLeave = "leave";
@@ -78,6 +79,7 @@ std::optional<RankReport> RankLink::take() {
   if (!mine_) return std::nullopt;
   while (const auto packet = receive_packet(mine_.get(), MSG_DONTWAIT)) {
     if (*packet == kFinalReport) return RankReport{.kind = RankReport::Kind::kFinal};
+    if (*packet == kReadyReport) return RankReport{.kind = RankReport::Kind::kReady};
     if (packet->starts_with(kLostReport)) {
       return RankReport{.kind = RankReport::Kind::kLost,
                         .text = packet->substr(kLostReport.size())};
@@ -103,8 +105,14 @@ void RankLink::send_leave() const {
   if (mine_) send_packet(mine_.get(), kLeave);
 }
 
-void RankLink::send_join(int generation) const {
-  if (mine_) send_packet(mine_.get(), fmt::format("join {}", generation));
+void RankLink::send_regroup(int generation) const {
+  if (mine_) send_packet(mine_.get(), fmt::format("regroup {}", generation));
+}
+
+void RankLink::send_join(const RankPlace& place) const {
+  if (!mine_) return;
+  send_packet(mine_.get(), fmt::format("join {} {} {} {} {}", place.generation, place.rank,
+                                       place.size, place.local_rank, place.local_size));
 }
 
 void RankLink::send_end() const {
@@ -126,14 +134,18 @@ std::optional<SupervisorLink> SupervisorLink::find() {
   return SupervisorLink(UniqueFd(fd));
 }
 
-bool SupervisorLink::await_leave(int cancel) const {
+std::optional<SupervisorLink::Request> SupervisorLink::await_request(int generation,
+                                                                     int cancel) const {
   while (true) {
     std::array<pollfd, 2> entries{{{fd_.get(), POLLIN, 0}, {cancel, POLLIN, 0}}};
     if (::poll(entries.data(), entries.size(), -1) < 0) continue;
-    if (entries[1].revents != 0) return false;
+    if (entries[1].revents != 0) return std::nullopt;
     const auto packet = receive_packet(fd_.get(), MSG_DONTWAIT);
-    if (!packet) return false;  // the supervisor has gone, and so will this process
-    if (*packet == kLeave) return true;
+    if (!packet) return std::nullopt;  // the supervisor has gone, and so will this process
+    if (*packet == kLeave) return Request::kLeave;
+    int of = 0;
+    const bool regroups = std::sscanf(packet->c_str(), "regroup %d", &of) == 1;
+    if (regroups && of == generation) return Request::kRegroup;
   }
 }
 
@@ -143,14 +155,20 @@ void SupervisorLink::report_step(std::int64_t step) const {
 
 void SupervisorLink::report_final() const { send_packet(fd_.get(), kFinalReport); }
 
-std::optional<int> SupervisorLink::await_generation(const std::string& why,
-                                                    std::span<const int> hung) const {
-  send_packet(fd_.get(), hung.empty()
-                             ? fmt::format("{}{}", kLostReport, why)
-                             : fmt::format("{}{} {}", kHungReport, fmt::join(hung, ","), why));
+std::optional<RankPlace> SupervisorLink::await_generation(const std::optional<std::string>& why,
+                                                          std::span<const int> hung) const {
+  std::string report(kReadyReport);
+  if (why) {
+    report = hung.empty() ? fmt::format("{}{}", kLostReport, *why)
+                          : fmt::format("{}{} {}", kHungReport, fmt::join(hung, ","), *why);
+  }
+  send_packet(fd_.get(), report);
   while (const auto packet = receive_packet(fd_.get(), 0)) {
-    int generation = 0;
-    if (std::sscanf(packet->c_str(), "join %d", &generation) == 1) return generation;
+    RankPlace place;
+    if (std::sscanf(packet->c_str(), "join %d %d %d %d %d", &place.generation, &place.rank,
+                    &place.size, &place.local_rank, &place.local_size) == 5) {
+      return place;
+    }
     if (*packet == kEnd) return std::nullopt;
   }
   fail(ErrorCode::kPeerLost, "the launcher of this rank has ended");

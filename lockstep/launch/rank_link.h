@@ -4,10 +4,14 @@
 //   rank          step 41        its last step, as it proceeds
 //                 lost TEXT      it has lost other ranks, has unwound and waits
 //                 hung 1,3 TEXT  the same, because ranks 1 and 3 did not answer in time
+//                 ready          it waits for a generation without a loss: a spare that has begun,
+//                                or a rank after a step, with all others, because of `regroup`
 //                 final          it ends with an error that would come again
 //   supervisor    leave          stop communicating: others are lost, though their connections live
-//                 join 2         meet the others in generation 2
-//                 end            there is no next generation
+//                 regroup 1      stop after a step of generation 1, all ranks after the same one:
+//                                the next generation has another number of ranks
+//                 join 2 0 3 0 3 meet the others in generation 2, as rank 0 of 3, and 0 of 3 here
+//                 end            there is no next generation for this process
 //
 // Every line is one packet.
 #pragma once
@@ -24,11 +28,20 @@
 namespace lockstep {
 
 struct RankReport {
-  enum class Kind : std::uint8_t { kStep, kLost, kFinal };
+  enum class Kind : std::uint8_t { kStep, kLost, kReady, kFinal };
   Kind kind = Kind::kStep;
   std::int64_t step = 0;
   std::string text;       // why it has lost others
   std::vector<int> hung;  // that did not answer in time
+};
+
+// Which generation a rank is to join, and its place there.
+struct RankPlace {
+  int generation = 0;
+  int rank = 0;
+  int size = 1;
+  int local_rank = 0;
+  int local_size = 1;
 };
 
 // The supervisor's end.
@@ -44,7 +57,8 @@ class RankLink {
   // What has come, if anything; malformed packets are dropped.
   std::optional<RankReport> take();
   void send_leave() const;
-  void send_join(int generation) const;
+  void send_regroup(int generation) const;
+  void send_join(const RankPlace& place) const;
   void send_end() const;
 
  private:
@@ -59,16 +73,20 @@ class SupervisorLink {
   // supervised. Nothing where it is not set.
   static std::optional<SupervisorLink> find();
 
-  // Waits for the request to leave, or until `cancel` is readable; whether it has come. Not while
+  // What the supervisor asks for while the rank trains.
+  enum class Request : std::uint8_t { kLeave, kRegroup };
+  // Waits for a request in that generation, or until `cancel` is readable: nothing. Not while
   // another thread is in await_generation().
-  bool await_leave(int cancel) const;
+  std::optional<Request> await_request(int generation, int cancel) const;
   // Neither waits; a report that does not fit is dropped.
   void report_step(std::int64_t step) const;
   void report_final() const;
-  // Reports the loss of others, of which `hung` did not answer in time; waits; and returns the
-  // generation to join. Nothing: there is none, and the job ends. Throws Error(kPeerLost) if the
-  // supervisor has gone.
-  std::optional<int> await_generation(const std::string& why, std::span<const int> hung) const;
+  // Reports that this process waits, and for `why` it does: the loss of others, of which `hung` did
+  // not answer in time; nothing: it has lost none. Waits, and returns the generation to join.
+  // Nothing: there is none, and the process ends. Throws Error(kPeerLost) if the supervisor has
+  // gone.
+  std::optional<RankPlace> await_generation(const std::optional<std::string>& why,
+                                            std::span<const int> hung) const;
 
  private:
   explicit SupervisorLink(UniqueFd fd) : fd_(std::move(fd)) {}

@@ -46,6 +46,7 @@ std::string RankProcess::describe() const {
 }
 
 std::string RankProcess::name(std::string_view on_node) const {
+  if (rank_ == kSpare) return fmt::format("a spare (pid {})", pid_);
   return fmt::format("rank {}{} ({}{}pid {}{})", rank_, on_node, place_, place_.empty() ? "" : "; ",
                      pid_, is_stopped() ? ", stopped" : "");
 }

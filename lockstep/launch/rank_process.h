@@ -1,4 +1,4 @@
-// One rank of the job: a process, what it writes, and how it ended.
+// One rank of the job, or a spare: a process, what it writes, and how it ended.
 #pragma once
 
 #include <sys/types.h>
@@ -31,11 +31,20 @@ class RankProcess {
     std::string prefix;
     bool is_live = false;  // text that ends with a carriage return goes out at once
   };
+  static constexpr int kSpare = -1;  // as a rank
   // With a link the rank finds its end of it in its environment.
   RankProcess(int rank, SpawnRequest request, Sink output, Sink error,
               std::string error_prefix = "", std::optional<RankLink> link = std::nullopt);
 
   int rank() const { return rank_; }
+  // In the generation that begins; whether what it rewrites goes out at once (Sink).
+  void set_rank(int rank, bool is_live) {
+    rank_ = rank;
+    streams_[1].sink.is_live = is_live;
+  }
+  // Its share of this node's CPUs.
+  int cpu_share() const { return cpu_share_; }
+  void set_cpu_share(int share) { cpu_share_ = share; }
   pid_t pid() const { return pid_; }
   bool has_ended() const { return status_.has_value(); }
   const std::optional<ExitStatus>& status() const { return status_; }
@@ -67,6 +76,15 @@ class RankProcess {
   void set_lost(std::optional<std::string> why) { lost_ = std::move(why); }
   bool is_final() const { return is_final_; }
   void set_final() { is_final_ = true; }
+  // Its end was its own, or it did not come back: it did not end because of others.
+  bool has_failed() const { return has_failed_; }
+  void set_failed() { has_failed_ = true; }
+  // It was asked to end, as the job does not need it.
+  bool is_released() const { return is_released_; }
+  void release() {
+    is_released_ = true;
+    if (link_) link_->send_end();
+  }
   // Whether it neither has ended nor waits.
   bool is_busy() const { return !has_ended() && !lost_; }
 
@@ -100,6 +118,9 @@ class RankProcess {
   std::optional<RankLink> link_;
   std::optional<std::string> lost_;
   bool is_final_ = false;
+  bool has_failed_ = false;
+  bool is_released_ = false;
+  int cpu_share_ = 0;
   Stream streams_[2];
   std::string error_prefix_;
   std::optional<std::string> error_;

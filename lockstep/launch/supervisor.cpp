@@ -61,10 +61,13 @@ Supervisor::Supervisor(const LaunchOptions& options, NodeSetup& setup, UniqueFd 
                                               .ranks_per_node = options.ranks_per_node,
                                               .restarts = options.restarts.most,
                                               .has_links = options.restarts.has_links,
+                                              .least = options.elastic.least,
+                                              .spares = options.elastic.spares,
                                               .grace = options.grace,
                                               .rejoin_timeout = options.rejoin_timeout},
                          setup.nodes);
   }
+  if (options.is_elastic()) resize_due_ = Deadline::min();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTOU, SIG_IGN);  // a terminal set to stop background writers must not stop us
 }
@@ -89,27 +92,32 @@ RankProcess::Sink Supervisor::sink_of(OutputPort& port, int rank) const {
 
 std::unique_ptr<RankProcess> Supervisor::start_rank(int local_rank) {
   SpawnRequest request;
+  request.environment = rank_environment(options_, setup_, local_rank);
+  const int share = free_cpu_share();
+  if (options_.bind) request.cpus = CpuSet::of_this_thread().share(share, options_.ranks_per_node);
+  auto process = start_process(std::move(request), options_.node_rank * setup_.ranks + local_rank);
+  process->set_cpu_share(share);
+  return process;
+}
+
+std::unique_ptr<RankProcess> Supervisor::start_process(SpawnRequest request, int rank) {
   request.program = find_program(options_.command.front());
   request.arguments = options_.command;
   const UniqueFd nothing(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   if (!nothing) fail_errno("cannot open /dev/null", errno);
-  const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
+  const bool is_spare = rank == RankProcess::kSpare;
   const bool gets_input = rank == 0 && ::isatty(STDIN_FILENO) == 0;
   request.standard_input = gets_input ? STDIN_FILENO : nothing.get();
-  request.environment = rank_environment(options_, setup_, local_rank);
   // A rank that is asked to stop while a generation begins has states to save.
-  request.holds_stop_signals = options_.restarts.has_links && setup_.generation > 0;
-  if (options_.bind) {
-    request.cpus = CpuSet::of_this_thread().share(local_rank, options_.ranks_per_node);
-  }
+  request.holds_stop_signals = options_.restarts.has_links && (setup_.generation > 0 || is_spare);
   RankProcess::Sink error = sink_of(*error_port_, rank);
   error.is_live = options_.live_output && rank == 0;
   std::optional<RankLink> link;
-  if (options_.restarts.has_links && options_.restarts.most > 0) link.emplace();
+  if (options_.restarts.has_links && options_.recovers()) link.emplace();
   auto process =
       std::make_unique<RankProcess>(rank, std::move(request), sink_of(output_port_, rank),
                                     std::move(error), options_.error_prefix, std::move(link));
-  if (options_.describe_rank) process->set_place(options_.describe_rank(rank));
+  if (options_.describe_rank && !is_spare) process->set_place(options_.describe_rank(rank));
   return process;
 }
 
@@ -123,7 +131,7 @@ bool Supervisor::job_is_over() const {
 }
 
 Deadline Supervisor::due() const {
-  Deadline due = std::min({plan_.due(), verdict_.settled_by(), judged_by_});
+  Deadline due = std::min({plan_.due(), verdict_.settled_by(), judged_by_, resize_due_});
   if (verdict_.is_failure()) return due;
   if (is_recovering_) due = std::min(due, kill_by_);
   return coordinator_ ? std::min(due, coordinator_->due()) : due;
@@ -139,14 +147,14 @@ void Supervisor::step(Deadline until) {
   }
   const std::size_t first_rank = entries.size();
   std::vector<RankProcess*> readers;
-  for (const auto& rank : ranks_) {
+  for (RankProcess* const rank : processes()) {
     for (const int fd : rank->readable_fds()) {
       entries.push_back({fd, POLLIN, 0});
-      readers.push_back(rank.get());
+      readers.push_back(rank);
     }
     if (rank->link() != nullptr) {
       entries.push_back({rank->link()->fd(), POLLIN, 0});
-      readers.push_back(rank.get());
+      readers.push_back(rank);
     }
   }
   const int timeout = job_link_.has_news() ? 0 : poll_milliseconds(until);
@@ -172,6 +180,7 @@ void Supervisor::step(Deadline until) {
     }
   }
   judge();
+  hear_resize_request();
   if (job_link_.has_news()) hear_nodes();
   coordinate();
   if (job_link_.has_news()) hear_nodes();
@@ -246,25 +255,32 @@ void Supervisor::reap() {
   while (true) {
     const pid_t pid = ::waitpid(-1, &status, WNOHANG);
     if (pid <= 0) break;
+    const std::vector<RankProcess*> all = processes();
     const auto found =
-        std::ranges::find_if(ranks_, [&](const auto& rank) { return rank->pid() == pid; });
-    if (found == ranks_.end()) continue;  // an orphan that a rank left to us
-    (*found)->set_status({status});
-    (*found)->drain();
-    hear(**found);
-    if ((*found)->status()->is_success()) {
-      (*found)->tell_error();
-      if (coordinator_) coordinator_->finish((*found)->rank());
+        std::ranges::find_if(all, [&](const RankProcess* rank) { return rank->pid() == pid; });
+    if (found == all.end()) continue;  // an orphan that a rank left to us
+    RankProcess& rank = **found;
+    rank.set_status({status});
+    rank.drain();
+    hear(rank);
+    if (rank.rank() == RankProcess::kSpare) {
+      handle_end_of_spare(rank);
+      continue;
+    }
+    if (rank.status()->is_success()) {
+      rank.tell_error();
+      if (coordinator_) coordinator_->finish(rank.rank());
       continue;
     }
     if (unjudged_.empty()) judged_by_ = deadline_in(kJudgeTimeout);
-    unjudged_.push_back(found->get());
+    unjudged_.push_back(&rank);
   }
 }
 
 void Supervisor::report_if_ended() {
   if (verdict_.is_failure() || !unjudged_.empty() || !all_ranks_ended() || is_recovering_) return;
   if (!to_be_continued_) return verdict_.report_success();
+  if (end_after_) return fail_here(end_after_->text, end_after_->exit_code);
   verdict_.report_stopped();
   if (kills_ranks_) report_interruption();  // other nodes' ranks are not to be waited for
 }
@@ -428,6 +444,7 @@ void Supervisor::tell_followers() {
 }
 
 void Supervisor::clean_up() {
+  for (const auto& spare : spares_) spare->release();
   // Helpers of a rank that ended well, say a pipe into a log, may need a moment to finish.
   constexpr seconds kLinger{1};
   const Deadline lingering = deadline_in(kLinger);
@@ -441,7 +458,7 @@ void Supervisor::clean_up() {
   if (verdict_.culprit()) {
     tell_followers();
     const std::string& text = verdict_.culprit()->text;
-    const bool was_stopped = interrupted_by_ != 0 || verdict_.culprit()->is_stop;
+    const bool was_stopped = (interrupted_by_ != 0 && !end_after_) || verdict_.culprit()->is_stop;
     say(was_stopped ? text : fmt::format("the job failed: {}", text));
   }
   const int interrupted_before = std::exchange(interrupted_by_, 0);

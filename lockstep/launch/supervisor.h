@@ -30,6 +30,7 @@ class Supervisor {
 
  private:
   std::unique_ptr<RankProcess> start_rank(int local_rank);
+  std::unique_ptr<RankProcess> start_process(SpawnRequest request, int rank);
   RankProcess::Sink sink_of(OutputPort& port, int rank) const;
   bool job_is_over() const;
   bool all_ranks_ended() const;
@@ -70,6 +71,16 @@ class Supervisor {
   void start_generation(const JobMessage& message);
   std::vector<int> kept_ranks() const;
 
+  // Elastic jobs (supervisor_elastic.cpp).
+  void start_spares(int count);
+  void report_pool();
+  void handle_end_of_spare(RankProcess& spare);
+  std::unique_ptr<RankProcess> take_spare(int rank);  // nullptr: none is warm
+  void fit_ranks();  // to the number of the generation, before it starts
+  int free_cpu_share() const;
+  void hear_resize_request();
+  std::vector<RankProcess*> processes() const;  // ranks and spares
+
   // The launchers of other nodes (supervisor_nodes.cpp).
   void hear_nodes();
   void hear_message(int node, const JobMessage& message);
@@ -98,6 +109,9 @@ class Supervisor {
   OutputPort separate_error_port_;
   OutputPort* error_port_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
+  std::vector<std::unique_ptr<RankProcess>> spares_;       // and those that are not needed any more
+  std::optional<Coordinator::Action::Failure> end_after_;  // the ranks have saved
+  Deadline resize_due_ = kNoDeadline;                      // when to look for a request
   EndPlan plan_;
   int interrupted_by_ = 0;  // the signal that the ranks were sent, because of this node or another
   std::string interruption_;            // the words for it

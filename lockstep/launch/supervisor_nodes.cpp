@@ -34,6 +34,10 @@ void Supervisor::hear_message(int node, const JobMessage& message) {
       return start_generation(message);
     case JobMessage::Kind::kNotice:
       return say(message.text);
+    case JobMessage::Kind::kRegroup:
+      say(message.text);
+      for (const auto& rank : ranks_) rank->link()->send_regroup(setup_.generation);
+      return;
     case JobMessage::Kind::kRefused:
       if (message.node != options_.node_rank) return;
       leave_job();
@@ -77,6 +81,8 @@ void Supervisor::coordinate() {
     auto action = coordinator_->advance(std::chrono::steady_clock::now(), asked_to_stop);
     if (!action) return;
     for (const std::string& text : action->say) say(text);
+    if (action->start > 0) start_spares(action->start);
+    if (action->end_after) end_after_ = action->end_after;
     if (action->tell) {
       if (action->tell->kind == JobMessage::Kind::kBegin) {
         action->tell->master_port = free_master_port(options_, setup_);

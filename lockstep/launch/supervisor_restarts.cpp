@@ -29,6 +29,18 @@ void Supervisor::hear(RankProcess& rank) {
       case RankReport::Kind::kFinal:
         rank.set_final();
         break;
+      case RankReport::Kind::kReady:
+        rank.set_lost("");
+        if (rank.rank() == RankProcess::kSpare) {
+          say(fmt::format("{} stands by", rank.name()));
+          report_pool();
+        } else {
+          job_link_.tell(encode(JobMessage{.kind = JobMessage::Kind::kWaits,
+                                           .generation = setup_.generation,
+                                           .rank = rank.rank(),
+                                           .regrouped = true}));
+        }
+        break;
       case RankReport::Kind::kLost: {
         if (verdict_.is_failure()) rank.link()->send_end();  // it would wait for nothing
         JobMessage message{.kind = JobMessage::Kind::kWaits,
@@ -52,7 +64,7 @@ bool Supervisor::is_final(const RankProcess& rank) const {
 }
 
 bool Supervisor::may_recover_from(RankProcess& rank) {
-  if (options_.restarts.most == 0 || is_final(rank)) return false;
+  if (!options_.recovers() || is_final(rank)) return false;
   const bool blames = !rank.blamed().empty();
   JobMessage message{.kind = JobMessage::Kind::kLost,
                      .generation = setup_.generation,
@@ -62,6 +74,7 @@ bool Supervisor::may_recover_from(RankProcess& rank) {
   message.text = culprit_text(rank);
   job_link_.tell(encode(message));
   report_end(rank);
+  if (!blames) rank.set_failed();
   is_recovering_ = true;
   is_decided_ = told_ready_ = false;
   return true;
@@ -71,7 +84,7 @@ bool Supervisor::may_recover_from(RankProcess& rank) {
 void Supervisor::recover(const JobMessage& message) {
   if (message.generation != setup_.generation || (is_recovering_ && is_decided_)) return;
   if (!coordinator_ && message.node != options_.node_rank) say(message.text);
-  say(message.more);
+  if (!message.more.empty()) say(message.more);
   is_recovering_ = is_decided_ = true;
   told_ready_ = false;
   kill_by_ = deadline_in(message.time);
@@ -92,15 +105,16 @@ void Supervisor::end_during_recovery(RankProcess& rank) {
   } else if (is_final(rank)) {
     is_recovering_ = false;
     report_failure(rank);
-  } else if (!kills_stragglers_) {
-    report_end(rank);
+  } else {
+    rank.set_failed();
+    if (!kills_stragglers_) report_end(rank);
   }
 }
 
 std::vector<int> Supervisor::kept_ranks() const {
   std::vector<int> kept;
   for (const auto& rank : ranks_) {
-    if (!rank->has_ended()) kept.push_back(rank->rank());
+    if (rank != nullptr && !rank->has_ended()) kept.push_back(rank->rank());
   }
   return kept;
 }
@@ -118,8 +132,12 @@ void Supervisor::advance_recovery() {
   if (job_link_.is_cut_off()) return advance_reconnection();
   if (!is_decided_ || told_ready_) return;
   told_ready_ = true;
-  job_link_.tell(encode(JobMessage{
-      .kind = JobMessage::Kind::kReady, .generation = setup_.generation, .ranks = kept_ranks()}));
+  const auto failed =
+      std::ranges::count_if(ranks_, [](const auto& rank) { return rank->has_failed(); });
+  job_link_.tell(encode(JobMessage{.kind = JobMessage::Kind::kReady,
+                                   .generation = setup_.generation,
+                                   .ranks = kept_ranks(),
+                                   .count = static_cast<int>(failed)}));
 }
 
 // Those that others have waited for in vain. One that runs prints its stack before it is killed.
@@ -155,13 +173,15 @@ void Supervisor::start_generation(const JobMessage& message) {
   // That of a generation before may still be in use; a process that lives cannot take another.
   if (!message.any_kept) setup_.master.port = static_cast<std::uint16_t>(message.master_port);
   verdict_.begin_generation(message.generation);
+  setup_.ranks = message.count / options_.nodes;
+  if (!is_first) fit_ranks();
   const std::vector<int> kept = kept_ranks();
   std::vector<int> started;
-  for (int i = 0; i < options_.ranks_per_node; ++i) {
-    const int rank = options_.node_rank * options_.ranks_per_node + i;
+  for (int i = 0; i < setup_.ranks; ++i) {
+    const int rank = options_.node_rank * setup_.ranks + i;
     if (std::ranges::find(kept, rank) == kept.end()) started.push_back(rank);
   }
-  if (kept.empty()) {
+  if (kept.empty() && spares_.empty()) {
     kill_descendants(deadline_in(std::chrono::seconds(5)));  // what the ranks have left running
   }
   if (is_first) {
@@ -184,21 +204,32 @@ void Supervisor::start_generation(const JobMessage& message) {
   followers_.clear();
   repeaters_.clear();
   told_errors_.clear();
-  for (int i = 0; i < options_.ranks_per_node; ++i) {
-    if (is_first) {
-      ranks_.push_back(start_rank(i));
-    } else if (RankProcess& rank = *ranks_[static_cast<std::size_t>(i)]; !rank.has_ended()) {
-      rank.set_lost(std::nullopt);
-      rank.link()->send_join(setup_.generation);
-      continue;
+  ranks_.resize(static_cast<std::size_t>(setup_.ranks));
+  for (int i = 0; i < setup_.ranks; ++i) {
+    std::unique_ptr<RankProcess>& rank = ranks_[static_cast<std::size_t>(i)];
+    const bool is_kept = rank != nullptr && !rank->has_ended();
+    if (is_kept) {
+      rank->set_lost(std::nullopt);
+      rank->link()->send_join({.generation = setup_.generation,
+                               .rank = rank->rank(),
+                               .size = message.count,
+                               .local_rank = i,
+                               .local_size = setup_.ranks});
     } else {
-      rank.drain();
-      rank.finish_lines();
-      rank.tell_error();
-      ranks_[static_cast<std::size_t>(i)] = start_rank(i);
+      if (rank != nullptr) {
+        rank->drain();
+        rank->finish_lines();
+        rank->tell_error();
+      }
+      rank = start_rank(i);
     }
-    // The others have it.
-    if (interrupted_by_ != 0) ranks_[static_cast<std::size_t>(i)]->signal_group(interrupted_by_);
+    // Others have it.
+    if (interrupted_by_ != 0 && !is_kept) rank->signal_group(interrupted_by_);
+  }
+  report_pool();
+  if (end_after_) {
+    interruption_ = end_after_->text;
+    interrupt(SIGTERM);
   }
   is_recovering_ = kills_stragglers_ = to_be_continued_ = false;
   kill_by_ = kNoDeadline;

@@ -20,6 +20,10 @@ inline constexpr const char* kHostedVariable = "LOCKSTEP_RENDEZVOUS_HOSTED";  //
 inline constexpr const char* kConfigVariable = "LOCKSTEP_CONFIG";             // a file
 // The generation that a rank joins: 0 at first, one more after each restart.
 inline constexpr const char* kGenerationVariable = "LOCKSTEP_GENERATION";
+// 1: a spare, which has no place in the job until it joins a generation (World::is_spare).
+inline constexpr const char* kSpareVariable = "LOCKSTEP_SPARE";
+// The most ranks of an elastic job (World::most_size).
+inline constexpr const char* kMostRanksVariable = "LOCKSTEP_MOST_RANKS";
 // The descriptor of a SupervisorLink (launch/rank_link.h).
 inline constexpr const char* kSupervisorVariable = "LOCKSTEP_SUPERVISOR";
 // The terminal on which the launcher shows what rank 0 rewrites; not set where there is none.

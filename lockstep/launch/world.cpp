@@ -171,6 +171,8 @@ void find_rendezvous(const WorldOverrides& overrides, const EnvironmentLookup& e
                      World& world) {
   world.rendezvous_is_hosted = environment(kHostedVariable) == "1";
   world.generation = read_number(environment, kGenerationVariable).value_or(0);
+  world.is_spare = environment(kSpareVariable) == "1";
+  world.most_size = read_number(environment, kMostRanksVariable).value_or(0);
   if (overrides.rendezvous) {
     world.rendezvous = *overrides.rendezvous;
     world.rendezvous_origin = "flags";

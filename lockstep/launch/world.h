@@ -37,6 +37,9 @@ struct World {
   // True when the launcher serves the rendezvous; otherwise rank 0 has to.
   bool rendezvous_is_hosted = false;
   int generation = 0;  // of the job's ranks (launch/launcher.h)
+  // It stands by for ranks that are lost: it gets its place when it joins a generation.
+  bool is_spare = false;
+  int most_size = 0;  // of an elastic job: the most ranks that it has; 0: it is not elastic
   // The source: "flags", "RANK and WORLD_SIZE", "Open MPI", ...
   std::string origin = "the caller";
   std::string rendezvous_origin;  // "LOCKSTEP_RENDEZVOUS", "MASTER_ADDR and MASTER_PORT", ...

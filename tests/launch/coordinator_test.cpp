@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -303,6 +304,186 @@ TEST(JobMessages, OthersAreNone) {
   EXPECT_THROW(decode_facts(1, "2 29500"), Error);
   EXPECT_THROW(decode_facts(1, "{}"), Error);
   EXPECT_EQ(decode_facts(1, encode(fresh("a"))).job, "a");
+}
+
+// Four ranks on one node, of which two must be left.
+class ElasticCoordinator : public CoordinatorTest {
+ protected:
+  void make_job(int restarts, int spares = 0, int least = 2) {
+    NodeFacts facts = fresh("job a");
+    facts.ranks = 4;
+    coordinator_ = Coordinator({.nodes = 1,
+                                .ranks_per_node = 4,
+                                .restarts = restarts,
+                                .has_links = true,
+                                .least = least,
+                                .spares = spares,
+                                .grace = 5s,
+                                .rejoin_timeout = 10min},
+                               std::vector{facts});
+    const JobMessage message = told();
+    EXPECT_EQ(message.kind, Kind::kBegin);
+    EXPECT_EQ(message.count, 4);
+    EXPECT_FALSE(advance());
+    reach(7);
+  }
+  void reach(std::int64_t step, Deadline now = kNow) { coordinator_.reach(step, now); }
+  void pool(int warm, int starting) {
+    JobMessage message{.kind = Kind::kPool};
+    message.warm = warm;
+    message.starting = starting;
+    coordinator_.hear(0, message, kNow);
+  }
+  // A rank is killed; those that are left wait. What begins then.
+  std::optional<Coordinator::Action> after_loss(int generation, const std::vector<int>& kept,
+                                                int failed, bool asked_to_stop = false) {
+    coordinator_.hear(0, lost(generation), kNow);
+    EXPECT_EQ(told().kind, Kind::kRecover);
+    EXPECT_FALSE(advance());
+    JobMessage message{.kind = Kind::kReady, .generation = generation, .ranks = kept};
+    message.count = failed;
+    coordinator_.hear(0, message, kNow);
+    return advance(kNow, asked_to_stop);
+  }
+  void regroup(int generation, int ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_FALSE(advance());
+      JobMessage message{.kind = Kind::kWaits, .generation = generation, .rank = rank};
+      message.regrouped = true;
+      coordinator_.hear(0, message, kNow);
+    }
+    const JobMessage recover = told();
+    EXPECT_EQ(recover.kind, Kind::kRecover);
+    std::vector<int> kept(static_cast<std::size_t>(ranks));
+    std::iota(kept.begin(), kept.end(), 0);
+    ready(0, kept, generation);
+  }
+  void resize(int ranks) {
+    JobMessage message{.kind = Kind::kResize};
+    message.count = ranks;
+    coordinator_.hear(0, message, kNow);
+  }
+};
+
+TEST_F(ElasticCoordinator, TakesARestartAndThenGoesOnWithFewerRanks) {
+  make_job(1);
+  auto action = after_loss(0, {0, 1, 3}, 1);
+  ASSERT_TRUE(action && action->tell);
+  EXPECT_EQ(action->tell->count, 4);
+  EXPECT_THAT(action->say, ElementsAre(HasSubstr("0 restarts are left")));
+  reach(8);
+  action = after_loss(1, {0, 2, 3}, 1);
+  ASSERT_TRUE(action && action->tell);
+  EXPECT_EQ(action->tell->count, 3);
+  EXPECT_THAT(action->say, ElementsAre(HasSubstr("no restart is left"),
+                                       HasSubstr("continues with 3 ranks instead of 4")));
+  EXPECT_FALSE(advance());
+}
+
+TEST_F(ElasticCoordinator, GrowsWhenARestartIsLeftAgain) {
+  make_job(1);
+  after_loss(0, {0, 1, 3}, 1);
+  after_loss(1, {0, 1, 2}, 1);
+  reach(8);
+  reach(9, kNow + 59min);
+  EXPECT_FALSE(advance());
+  reach(10, kNow + 61min);
+  auto action = advance();
+  ASSERT_TRUE(action);
+  EXPECT_EQ(action->start, 1);
+  pool(0, 1);
+  EXPECT_FALSE(advance());
+  pool(1, 0);
+  const JobMessage message = told();
+  EXPECT_EQ(message.kind, Kind::kRegroup);
+  EXPECT_EQ(message.generation, 2);
+  regroup(2, 3);
+  action = advance();
+  ASSERT_TRUE(action && action->tell);
+  EXPECT_EQ(action->tell->count, 4);
+  EXPECT_THAT(action->say, ElementsAre("the job continues with 4 ranks instead of 3"));
+}
+
+TEST_F(ElasticCoordinator, GivesTheJobTheRanksThatSomebodyAsksFor) {
+  make_job(0);
+  resize(2);
+  EXPECT_EQ(told().kind, Kind::kRegroup);
+  regroup(0, 4);
+  EXPECT_EQ(advance()->tell->count, 2);
+  reach(8);
+  EXPECT_FALSE(advance());
+  resize(4);
+  const auto action = advance();
+  ASSERT_TRUE(action);
+  EXPECT_EQ(action->start, 2);
+  pool(1, 1);
+  EXPECT_FALSE(advance());  // one joins with the other
+  pool(2, 0);
+  EXPECT_EQ(told().kind, Kind::kRegroup);
+  regroup(1, 2);
+  EXPECT_EQ(advance()->tell->count, 4);
+}
+
+TEST_F(ElasticCoordinator, PutsASpareInTheRanksPlaceAndStartsAnother) {
+  make_job(1, 1, 4);
+  auto action = advance();
+  ASSERT_TRUE(action);
+  EXPECT_EQ(action->start, 1);  // takes no restart
+  pool(1, 0);
+  EXPECT_FALSE(advance());
+  action = after_loss(0, {0, 1, 3}, 1);
+  ASSERT_TRUE(action && action->tell);
+  EXPECT_EQ(action->tell->count, 4);
+  EXPECT_THAT(action->say, IsEmpty());
+  pool(0, 0);
+  reach(8);
+  action = advance();
+  ASSERT_TRUE(action);
+  EXPECT_EQ(action->start, 1);  // a restart
+  pool(1, 0);
+  EXPECT_EQ(after_loss(1, {0, 1, 3}, 1)->tell->count, 4);
+  pool(0, 0);
+  reach(9);
+  EXPECT_FALSE(advance());
+  action = after_loss(2, {0, 1, 3}, 1);
+  ASSERT_TRUE(action && action->end_after);
+  EXPECT_EQ(action->end_after->exit_code, 137);
+  EXPECT_EQ(action->tell->count, 3);  // they save
+}
+
+TEST_F(ElasticCoordinator, EndsTheJobWithFewerThanItNeeds) {
+  make_job(0, 0, 3);
+  auto action = after_loss(0, {1, 2}, 2);
+  ASSERT_TRUE(action && action->end_after && action->tell);
+  EXPECT_EQ(action->tell->count, 2);
+  EXPECT_THAT(action->say,
+              ElementsAre(HasSubstr("no restart is left"),
+                          "2 ranks are left, and the job needs 3 (--ranks 3:4): it saves and ends",
+                          HasSubstr("2 ranks instead of 4")));
+  make_job(0, 0, 3);
+  action = after_loss(0, {}, 2);  // nobody has states
+  ASSERT_TRUE(action && action->end);
+  EXPECT_FALSE(action->tell);
+  EXPECT_EQ(action->end->text, "rank 2 was killed");
+}
+
+// Nobody knows which of them is at fault, so it may happen again and again.
+TEST_F(ElasticCoordinator, TakesARestartWhereNoRankHasFailed) {
+  make_job(1);
+  auto action = after_loss(0, {0, 1, 2, 3}, 0);
+  ASSERT_TRUE(action && action->tell);
+  EXPECT_EQ(action->tell->count, 4);
+  EXPECT_THAT(action->say, ElementsAre(HasSubstr("0 restarts are left")));
+  action = after_loss(1, {0, 1, 2, 3}, 0);
+  ASSERT_TRUE(action && action->end);
+}
+
+TEST_F(ElasticCoordinator, StopsWithTheRanksThatAreLeft) {
+  make_job(3, 0, 4);
+  const auto action = after_loss(0, {0, 1, 3}, 1, true);
+  ASSERT_TRUE(action && action->tell);
+  EXPECT_EQ(action->tell->count, 3);
+  EXPECT_FALSE(action->end_after);
 }
 
 }  // namespace

@@ -5,15 +5,15 @@
 namespace lockstep::rendezvous {
 
 void Gatherings::check(const Deposit& deposit) const {
-  if (deposit.size != size_) {
+  if (deposit.size < least_ || deposit.size > size_) {
     fail(ErrorCode::kMismatch,
          "this job has {} {}s, but {} {} was started as one of {}; start all of them with the same "
          "number",
          size_, noun_, noun_, deposit.member, deposit.size);
   }
-  if (deposit.member < 0 || deposit.member >= size_) {
+  if (deposit.member < 0 || deposit.member >= deposit.size) {
     fail(ErrorCode::kMismatch, "{} {} does not exist in a job of {}; numbers start at 0", noun_,
-         deposit.member, size_);
+         deposit.member, deposit.size);
   }
 }
 
@@ -23,18 +23,26 @@ std::optional<Gathered> Gatherings::add(ClientId client, Deposit deposit) {
   }
   check(deposit);
   Gathering& gathering = by_key_[deposit.key];
-  if (gathering.contains(deposit.member)) {
+  if (gathering.size == 0) gathering.size = deposit.size;
+  if (gathering.size != deposit.size) {
+    fail(
+        ErrorCode::kMismatch,
+        "{} {} was started as one of {}, but others as some of {}; start all of them with the same "
+        "number",
+        noun_, deposit.member, deposit.size, gathering.size);
+  }
+  if (gathering.present.contains(deposit.member)) {
     fail(ErrorCode::kMismatch,
          "{} {} has already joined; another process was started with the same number", noun_,
          deposit.member);
   }
-  gathering.emplace(deposit.member, Present{client, std::move(deposit.blob)});
+  gathering.present.emplace(deposit.member, Present{client, std::move(deposit.blob)});
   key_of_.emplace(client, deposit.key);
-  if (gathering.size() < static_cast<std::size_t>(size_)) return std::nullopt;
+  if (gathering.present.size() < static_cast<std::size_t>(gathering.size)) return std::nullopt;
 
   Gathered gathered;
   std::string reply;
-  for (const auto& [member, present] : gathering) {
+  for (const auto& [member, present] : gathering.present) {
     reply += FrameWriter(Kind::kBlob)
                  .number(static_cast<std::uint32_t>(member))
                  .text(present.blob)
@@ -53,7 +61,7 @@ std::optional<Gatherings::Broken> Gatherings::withdraw(ClientId client) {
   if (found == key_of_.end()) return std::nullopt;
   Broken broken;
   const std::string key = found->second;
-  for (const auto& [member, present] : by_key_.at(key)) {
+  for (const auto& [member, present] : by_key_.at(key).present) {
     if (present.client == client) {
       broken.member = member;
     } else {
@@ -70,8 +78,8 @@ std::vector<int> Gatherings::missing(ClientId client) const {
   const auto found = key_of_.find(client);
   if (found == key_of_.end()) return members;
   const Gathering& gathering = by_key_.at(found->second);
-  for (int member = 0; member < size_; ++member) {
-    if (!gathering.contains(member)) members.push_back(member);
+  for (int member = 0; member < gathering.size; ++member) {
+    if (!gathering.present.contains(member)) members.push_back(member);
   }
   return members;
 }

@@ -34,8 +34,10 @@ struct Gathered {
 
 class Gatherings {
  public:
-  // `noun` is the word for a member in errors: "rank" or "node".
-  Gatherings(std::string_view noun, int size) : noun_(noun), size_(size) {}
+  // `noun` is the word for a member in errors: "rank" or "node". A gathering may have fewer members
+  // than `size`, but not fewer than `least`; all of its members say the same number.
+  Gatherings(std::string_view noun, int size, int least)
+      : noun_(noun), size_(size), least_(least) {}
 
   // Adds a client's deposit; the last one completes the gathering, and its key may be used again.
   // Throws Error(kMismatch) for a member that is out of range, has already joined, or has another
@@ -62,10 +64,14 @@ class Gatherings {
     ClientId client;
     std::string blob;
   };
-  using Gathering = std::map<int, Present>;  // by member
+  struct Gathering {
+    int size = 0;
+    std::map<int, Present> present;  // by member
+  };
 
   std::string noun_;
   int size_;
+  int least_;
   std::map<std::string, Gathering> by_key_;
   std::map<ClientId, std::string> key_of_;
 };

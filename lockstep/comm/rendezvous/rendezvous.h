@@ -23,7 +23,8 @@ class ServerLoop;
 }
 
 struct RendezvousOptions {
-  int nodes = 1;                                      // launchers that may join with a NodeLink
+  int nodes = 1;        // launchers that may join with a NodeLink
+  int least_ranks = 0;  // that may meet, where it may be fewer than all; 0: all
   std::chrono::milliseconds handshake_timeout{5000};  // the time for a handshake
   std::size_t most_strangers =
       256;  // connections without a completed handshake; beyond, the oldest is dropped

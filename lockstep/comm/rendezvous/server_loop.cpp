@@ -22,8 +22,8 @@ ServerLoop::ServerLoop(const HostPort& listen, const Token& token, int size,
                  {.most = options_.most_strangers + static_cast<std::size_t>(size) - 1,
                   .timeout = options_.handshake_timeout},
                  [this](std::string_view peer, std::string_view why) { note_drop(peer, why); }),
-      ranks_("rank", size),
-      nodes_("node", options_.nodes) {
+      ranks_("rank", size, options_.least_ranks > 0 ? options_.least_ranks : size),
+      nodes_("node", options_.nodes, options_.nodes) {
   if (!wake_) fail_errno("cannot make an eventfd", errno);
   // Signals are for the threads of the program that hosts us.
   sigset_t all;

@@ -1,8 +1,6 @@
 #include "lockstep/train/memory/mirror_memory.h"
 
 namespace lockstep::train {
-namespace {
-
 std::size_t state_count(nn::OptimizerState optimizer) {
   switch (optimizer) {
     case nn::OptimizerState::kMoments:
@@ -14,8 +12,6 @@ std::size_t state_count(nn::OptimizerState optimizer) {
   }
   return 1;
 }
-
-}  // namespace
 
 std::string cannot_mirror(const TrainOptions& options, Device device) {
   const parallel::ParallelOptions& parallel = options.parallel;
@@ -34,9 +30,12 @@ std::string cannot_mirror(const TrainOptions& options, Device device) {
   return "";
 }
 
+bool keeps_shards(const TrainOptions& options, Device device) {
+  return options.survive.mirror && cannot_mirror(options, device).empty();
+}
+
 bool mirrors_shards(const TrainOptions& options, Device device) {
-  return options.survive.mirror && options.batch.workers > 1 &&
-         cannot_mirror(options, device).empty();
+  return options.batch.workers > 1 && keeps_shards(options, device);
 }
 
 std::size_t shard_bytes(const nn::MemoryPlan& plan) {

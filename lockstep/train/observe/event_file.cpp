@@ -114,6 +114,9 @@ class EventFile : public RunObserver {
           {"memory_bytes", static_cast<double>(record.memory_bytes)},
       };
       if (metrics.has_norm) scalars.push_back({"grad_norm", metrics.gradient_norm});
+      if (record.metrics.ranks > 1) {
+        scalars.push_back({"ranks", static_cast<double>(record.metrics.ranks)});
+      }
       if (record.workers) add_workers(*record.workers, scalars);
     }
     if (record.validation_loss) scalars.push_back({"val_loss", *record.validation_loss});

@@ -78,6 +78,7 @@ std::string metrics_line(const StepRecord& record, bool with_loss_scale) {
                    metrics.filed.read_bytes, metrics.filed.written_bytes);
     add("file_wait_ms", metrics.filed.waited_seconds * kMilliseconds);
   }
+  if (metrics.ranks > 1) fmt::format_to(std::back_inserter(line), ",\"ranks\":{}", metrics.ranks);
   if (const auto& workers = record.workers) {
     add("compute_ms", workers->compute_seconds * kMilliseconds);
     add("communication_ms", workers->communication_seconds * kMilliseconds);
@@ -113,6 +114,7 @@ std::optional<StepRecord> parse_metrics_line(std::string_view text) {
   metrics.has_norm = line.contains("grad_norm");
   metrics.gradient_norm = metric_number(line, "grad_norm", kNone);
   metrics.tokens = metric_whole<std::int64_t>(line, "tokens");
+  metrics.ranks = metric_whole<int>(line, "ranks");
   metrics.seconds = metric_number(line, "step_ms", kNone) / kMilliseconds;
   record.data_seconds = metric_number(line, "data_ms", 0) / kMilliseconds;
   record.checkpoint_seconds = metric_number(line, "checkpoint_ms", 0) / kMilliseconds;

@@ -18,10 +18,10 @@
 //   file_read_bytes     by worker 0; this and the next two only where something lies in files
 //   file_written_bytes
 //   file_wait_ms        in which compute waited for these
-//   compute_ms          only with several workers, as all up to slowest_ms (where they do not
-//                       wait for each other of the last share of each, as far as worker 0 has heard
-//                       of it): from the first micro-batch to the update, without waiting, the mean
-//                       over workers
+//   ranks               of the run in this step; this and all up to slowest_ms only with several
+//   compute_ms          from the first micro-batch to the update, without waiting, the mean over
+//                       workers (where they do not wait for each other of the last share of each,
+//                       as far as worker 0 has heard of it)
 //   communication_ms    in which something was being sent or received, the mean over workers
 //   exposed_ms          the part of it in which compute waited for it, the mean over workers
 //   exposed_max_ms      the same of the worker that waited longest

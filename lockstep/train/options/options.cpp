@@ -433,7 +433,8 @@ nn::Setup setup_of(const TrainOptions& options) {
   const bool wide =
       options.gradient_dtype == GradientChoice::kF32 ||
       options.parallel.reduction == parallel::Reduction::kTree ||
-      (options.gradient_dtype == GradientChoice::kAuto && most_backwards(options) > 1);
+      (options.gradient_dtype == GradientChoice::kAuto &&
+       (most_backwards(options) > 1 || options.batch.most_workers > 0));
   const std::int64_t sequence = sequence_of(options);
   if (has_shape(options)) {
     check_countable(batch.micro, sequence, widest(shape_of(options), sequence));

@@ -95,6 +95,9 @@ struct BatchChoice {
   int accumulation = 0;  // of a worker
   int workers = 1;       // how many there are; not a setting
   int context = 1;       // of these, how many have the same sequences; not a setting
+  // Of a job whose number of workers changes: the most it has. Its batch and micro-batch are those
+  // of that many. 0: it does not change; not a setting.
+  int most_workers = 0;
 
   // Workers, or context groups of them, that have different sequences.
   int readers() const { return workers / context; }

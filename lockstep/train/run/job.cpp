@@ -4,16 +4,25 @@
 
 #include "lockstep/parallel/communication/machines.h"
 #include "lockstep/train/dataset/shared_data.h"
+#include "lockstep/train/memory/run_plan.h"
+#include "lockstep/train/run/audience.h"
+#include "lockstep/train/run/opened_data.h"
+#include "lockstep/train/run/start.h"
 
 namespace lockstep::train {
 
-JobShape shape_of_job(const RunSettings& settings, Communicator* world, int threads) {
+JobShape shape_of_job(const RunSettings& settings, Communicator* world, const RunRanks& ranks) {
   const parallel::ParallelOptions& parallel = settings.options.train.parallel;
-  if (world == nullptr) return {.workers = parallel::workers_of(parallel, 1), .threads = threads};
+  if (world == nullptr) {
+    return {.workers = parallel::workers_of(parallel, 1),
+            .threads = ranks.threads,
+            .most_workers = ranks.most};
+  }
   return {.workers = parallel::workers_of(parallel, world->size()),
           .nodes = parallel::count_machines(world->machines()),
-          .threads = threads,
+          .threads = ranks.threads,
           .rank = world->rank(),
+          .most_workers = ranks.most,
           .node_place = parallel::node_place(world->machines(), world->rank())};
 }
 
@@ -25,6 +34,14 @@ parallel::StrategyJob strategy_job(const RunOptions& options, const std::string&
           .comm = std::move(comm),
           .host = host,
           .most_micro_batches = most_backwards(options.train)};
+}
+
+void warm_up(const RunSettings& settings, int workers) {
+  const RunSettings planned = plan_job(settings, {.workers = workers});
+  const Audience nobody({});
+  const OpenedData opened(planned.options, RunGroup(nullptr), false, nullptr, nobody);
+  const std::unique_ptr<Ops> ops = make_ops(planned.options.train);
+  plan_run(with_data(planned.options.train, opened.dataset), *ops, 0);
 }
 
 RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator& world,

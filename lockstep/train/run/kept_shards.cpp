@@ -10,6 +10,7 @@
 #include <type_traits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/nn/memory/memory_plan.h"
 #include "lockstep/nn/replica/state_stream.h"
 #include "lockstep/tensor/host_view.h"
 #include "lockstep/train/memory/mirror_memory.h"
@@ -28,8 +29,11 @@ struct ReportedVersion {
   double good_steps = 0;
 };
 struct ShardReport {
-  std::array<ReportedVersion, kMostVersions> own;
+  double numbering = -1;  // of the next three
+  double workers = 0;
+  double worker = -1;
   double ward = -1;
+  std::array<ReportedVersion, kMostVersions> own;
   std::array<double, kMostVersions> mirrored{};  // steps
 };
 constexpr std::size_t kReportNumbers = sizeof(ShardReport) / sizeof(double);
@@ -43,6 +47,9 @@ ShardReport report_of(const std::optional<KeptShards>& mine) {
     report.own[i] = {static_cast<double>(state.steps), static_cast<double>(state.updates),
                      scale.scale, static_cast<double>(scale.good_steps)};
   }
+  report.numbering = mine->numbering;
+  report.workers = static_cast<double>(mine->parts.size());
+  report.worker = mine->worker;
   report.ward = mine->ward;
   for (std::size_t i = 0; i < std::min(mine->mirrored.size(), kMostVersions); ++i) {
     report.mirrored[i] = static_cast<double>(mine->mirrored[i].state.steps);
@@ -90,28 +97,80 @@ bool has_own(const ShardReport& report, double steps) {
   return std::ranges::any_of(report.own, [&](const auto& one) { return one.steps == steps; });
 }
 
-// The worker that has the shard of `worker` after that step; -1: none.
-int holder_of(const std::vector<ShardReport>& reports, std::size_t worker, double steps) {
-  if (has_own(reports[worker], steps)) return static_cast<int>(worker);
+// Who has the shard of a former worker after that step.
+struct Holder {
+  int rank = -1;  // none
+  bool mirrors = false;
+};
+Holder holder_of(const std::vector<ShardReport>& reports, double numbering, double worker,
+                 double steps) {
+  Holder holder;
   for (std::size_t i = 0; i < reports.size(); ++i) {
-    if (reports[i].ward == static_cast<double>(worker) &&
-        std::ranges::find(reports[i].mirrored, steps) != reports[i].mirrored.end()) {
-      return static_cast<int>(i);
+    const ShardReport& report = reports[i];
+    if (report.numbering != numbering) continue;
+    if (report.worker == worker && has_own(report, steps)) return {static_cast<int>(i), false};
+    if (report.ward == worker &&
+        std::ranges::find(report.mirrored, steps) != report.mirrored.end()) {
+      holder = {static_cast<int>(i), true};
     }
   }
-  return -1;
+  return holder;
 }
 
-// The first worker whose shard is nowhere.
-std::string lost_shard(const std::vector<ShardReport>& reports) {
-  for (std::size_t worker = 0; worker < reports.size(); ++worker) {
-    const bool is_mirrored = std::ranges::any_of(reports, [&](const ShardReport& report) {
-      return report.ward == static_cast<double>(worker) && report.mirrored[0] > 0;
+// The first former worker whose shard is nowhere.
+std::string lost_shard(const std::vector<ShardReport>& reports, double numbering) {
+  const auto some = std::ranges::find(reports, numbering, &ShardReport::numbering);
+  for (double worker = 0; worker < some->workers; ++worker) {
+    const bool is_left = std::ranges::any_of(reports, [&](const ShardReport& report) {
+      return report.numbering == numbering &&
+             ((report.worker == worker && report.own[0].steps > 0) ||
+              (report.ward == worker && report.mirrored[0] > 0));
     });
-    if (reports[worker].own[0].steps > 0 || is_mirrored) continue;
-    return fmt::format("the shard of rank {} and its mirror are lost", worker);
+    if (!is_left) return fmt::format("the shard of rank {} and its mirror are lost", worker);
   }
   return "the shards that are left are of different steps";
+}
+
+// As a text, to be gathered.
+std::string text_of(const ShardParts& parts) {
+  std::string text;
+  for (const std::vector<ShardPart>& of_worker : parts) {
+    text.append(reinterpret_cast<const char*>(of_worker.data()),
+                of_worker.size() * sizeof(ShardPart));
+  }
+  return text;
+}
+
+ShardParts parts_in(const std::string& text, std::size_t workers) {
+  static_assert(std::is_trivially_copyable_v<ShardPart>);
+  const std::size_t blocks = text.size() / sizeof(ShardPart) / workers;
+  ShardParts parts(workers, std::vector<ShardPart>(blocks));
+  for (std::size_t worker = 0; worker < workers; ++worker) {
+    const std::size_t bytes = blocks * sizeof(ShardPart);
+    std::memcpy(parts[worker].data(), text.data() + worker * bytes, bytes);
+  }
+  return parts;
+}
+
+// Calls f for every piece that two packed shards of `states` flat buffers share: where it is in
+// each, and its bytes.
+template <class F>
+void for_shared_pieces(const std::vector<ShardPart>& from, const std::vector<ShardPart>& to,
+                       std::size_t states, const F& f) {
+  std::size_t from_at = 0;
+  std::size_t to_at = 0;
+  for (std::size_t block = 0; block < from.size(); ++block) {
+    const std::uint64_t first = std::max(from[block].first, to[block].first);
+    const std::uint64_t end = std::min(from[block].end(), to[block].end());
+    for (std::size_t state = 0; state < states; ++state) {
+      if (first < end) {
+        f(from_at + (first - from[block].first) * sizeof(float),
+          to_at + (first - to[block].first) * sizeof(float), (end - first) * sizeof(float));
+      }
+      from_at += from[block].elements * sizeof(float);
+      to_at += to[block].elements * sizeof(float);
+    }
+  }
 }
 
 std::span<const std::byte> bytes_of(const std::vector<ShardVersion>& versions, std::int64_t steps) {
@@ -167,6 +226,31 @@ void put_states(std::span<const std::byte> bytes, nn::Replica& replica) {
                     });
 }
 
+ShardParts parts_of(const nn::MemoryPlan& plan) {
+  const bool is_sharded = plan.sharding.any();
+  ShardParts parts(is_sharded ? static_cast<std::size_t>(plan.sharding.workers) : 1);
+  for (std::size_t worker = 0; worker < parts.size(); ++worker) {
+    for (std::size_t block = 0; block < plan.flat.blocks(); ++block) {
+      const nn::FlatRange whole = plan.flat.range(block);
+      const nn::FlatRange part =
+          is_sharded ? plan.shards.of(block, static_cast<int>(worker)) : whole;
+      parts[worker].push_back({part.first - whole.first, part.elements});
+    }
+  }
+  return parts;
+}
+
+KeptShards keep_whole_shard(nn::Replica& replica, const std::optional<Trainer::Settled>& settled) {
+  KeptShards kept;
+  kept.ward = -1;
+  kept.parts = parts_of(replica.plan());
+  if (!settled || settled->state.steps == 0) return kept;
+  Buffer bytes(packed_bytes(replica));
+  pack_states(replica, {bytes.data(), bytes.bytes()});
+  kept.own.push_back({settled->state, settled->metrics, std::move(bytes)});
+  return kept;
+}
+
 CommonStepSearch find_common_step(const std::optional<KeptShards>& mine, RunGroup group) {
   const ShardReport report = report_of(mine);
   std::array<double, kReportNumbers> numbers;
@@ -177,57 +261,105 @@ CommonStepSearch find_common_step(const std::optional<KeptShards>& mine, RunGrou
   static_assert(std::is_trivially_copyable_v<ShardReport>);
   std::memcpy(static_cast<void*>(reports.data()), all.data(), all.size() * sizeof(double));
 
-  std::set<double> steps;  // after which a worker has its own shard
+  struct Candidate {
+    double steps = 0;
+    double numbering = 0;
+    auto operator<=>(const Candidate&) const = default;
+  };
+  std::set<Candidate> candidates;  // a worker has its own shard
   for (const ShardReport& one : reports) {
     for (const ReportedVersion& version : one.own) {
-      if (version.steps > 0) steps.insert(version.steps);
+      if (version.steps > 0) candidates.insert({version.steps, one.numbering});
     }
   }
   CommonStepSearch search;
-  if (steps.empty()) return search;
-  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
-    CommonStep common;
-    for (std::size_t worker = 0; worker < reports.size(); ++worker) {
-      common.holders.push_back(holder_of(reports, worker, *step));
-      for (const ReportedVersion& version : reports[worker].own) {
-        if (version.steps == *step) common.state = state_of(version);
-      }
+  if (candidates.empty()) return search;
+  for (auto at = candidates.rbegin(); at != candidates.rend() && !search.found; ++at) {
+    CommonStep common{.numbering = static_cast<int>(at->numbering), .workers = group.size()};
+    const auto some = std::ranges::find(reports, at->numbering, &ShardReport::numbering);
+    for (double worker = 0; worker < some->workers; ++worker) {
+      const Holder holder = holder_of(reports, at->numbering, worker, at->steps);
+      common.holders.push_back(holder.rank);
+      common.mirrored.push_back(holder.mirrors);
     }
     if (std::ranges::find(common.holders, -1) != common.holders.end()) continue;
+    for (const ShardReport& one : reports) {
+      for (const ReportedVersion& version : one.own) {
+        if (version.steps == at->steps && one.numbering == at->numbering) {
+          common.state = state_of(version);
+        }
+      }
+    }
     common.record = record_of(common.state.steps, lines);
     search.found = std::move(common);
+  }
+  if (!search.found) {
+    search.lost = lost_shard(reports, candidates.rbegin()->numbering);
     return search;
   }
-  search.lost = lost_shard(reports);
+  CommonStep& found = *search.found;
+  const auto teller = static_cast<std::size_t>(found.holders.front());
+  const bool tells = group.rank() == found.holders.front();
+  found.parts =
+      parts_in(group.texts(tells ? text_of(mine->parts) : "")[teller], found.holders.size());
   return search;
 }
 
 void restore_shards(const CommonStep& step, const std::optional<KeptShards>& mine, RunGroup group,
                     nn::Replica& replica) {
-  const int worker = group.rank();
-  Buffer received;
-  for (int other = 0; other < group.size(); ++other) {
-    const int holder = step.holders[static_cast<std::size_t>(other)];
-    if (holder == other) continue;
-    if (worker == holder) {
-      const auto bytes = bytes_of(mine->mirrored, step.state.steps);
-      group.world()->send(ConstData(bytes.data(), bytes.size(), DType::kU8), other);
-    } else if (worker == other) {
-      received = Buffer(shard_bytes(replica.plan()));
-      group.world()->receive(Data(received.data(), received.bytes(), DType::kU8), holder);
+  const ShardParts parts = parts_of(replica.plan());
+  const int me = group.rank();
+  const std::size_t states = state_count(replica.plan().optimizer);
+  Buffer shard(packed_bytes(replica));
+  std::memset(shard.data(), 0, shard.bytes());  // the padding
+  for (std::size_t former = 0; former < step.holders.size(); ++former) {
+    const int holder = step.holders[former];
+    std::span<const std::byte> source;
+    if (me == holder) {
+      source = bytes_of(step.mirrored[former] ? mine->mirrored : mine->own, step.state.steps);
+    }
+    for (int worker = 0; worker < group.size(); ++worker) {
+      if (me != holder && me != worker) continue;
+      const auto& from = step.parts[former];
+      const auto& to = parts[static_cast<std::size_t>(worker)];
+      if (holder == worker) {
+        for_shared_pieces(from, to, states, [&](std::size_t a, std::size_t b, std::size_t bytes) {
+          std::memcpy(shard.data() + b, source.data() + a, bytes);
+        });
+        continue;
+      }
+      std::size_t all = 0;
+      for_shared_pieces(from, to, states,
+                        [&](std::size_t, std::size_t, std::size_t bytes) { all += bytes; });
+      if (all == 0) continue;
+      Buffer pieces(all);
+      std::size_t at = 0;
+      if (me == holder) {
+        for_shared_pieces(from, to, states, [&](std::size_t a, std::size_t, std::size_t bytes) {
+          std::memcpy(pieces.data() + at, source.data() + a, bytes);
+          at += bytes;
+        });
+        group.world()->send(ConstData(pieces.data(), all, DType::kU8), worker);
+      } else {
+        group.world()->receive(Data(pieces.data(), all, DType::kU8), holder);
+        for_shared_pieces(from, to, states, [&](std::size_t, std::size_t b, std::size_t bytes) {
+          std::memcpy(shard.data() + b, pieces.data() + at, bytes);
+          at += bytes;
+        });
+      }
     }
   }
-  group.together([&] {
-    put_states(received.bytes() > 0 ? std::span<const std::byte>(received.data(), received.bytes())
-                                    : bytes_of(mine->own, step.state.steps),
-               replica);
-  });
+  group.together([&] { put_states({shard.data(), shard.bytes()}, replica); });
 }
 
 std::string describe(const CommonStep& step) {
   std::string text = "the shards in memory";
+  if (step.holders.size() != static_cast<std::size_t>(step.workers)) {
+    text +=
+        fmt::format(" divided anew among {} rank{}", step.workers, step.workers == 1 ? "" : "s");
+  }
   for (std::size_t worker = 0; worker < step.holders.size(); ++worker) {
-    if (step.holders[worker] == static_cast<int>(worker)) continue;
+    if (!step.mirrored[worker]) continue;
     text +=
         fmt::format(", that of rank {} from its mirror on rank {}", worker, step.holders[worker]);
   }

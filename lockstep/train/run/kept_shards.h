@@ -11,6 +11,12 @@
 //   2        (killed)                       from worker 0, and step 42 is computed again
 //
 // Where a shard and its mirror are lost together the run continues from the newest checkpoint.
+//
+// The next generation may have another number of workers, and number them anew. Then every worker
+// gets the parts of its new shard from the holders of the former shards that overlap it:
+//
+//   a block of 3 workers   | 0     | 1     | 2     |
+//   of 2                   | 0         | 1         |      worker 1: the end of shard 1, and shard 2
 #pragma once
 
 #include <cstddef>
@@ -22,6 +28,7 @@
 
 #include "lockstep/nn/replica/replica.h"
 #include "lockstep/tensor/buffer.h"
+#include "lockstep/train/observe/observer.h"
 #include "lockstep/train/trainer/run_group.h"
 #include "lockstep/train/trainer/trainer.h"
 
@@ -34,7 +41,20 @@ struct ShardVersion {
   Buffer bytes;
 };
 
+// Which elements of a block a shard has, counted from the block's first.
+struct ShardPart {
+  std::uint64_t first = 0;
+  std::uint64_t elements = 0;
+  std::uint64_t end() const { return first + elements; }
+};
+// Of every worker: the parts of its shard, one for each block.
+using ShardParts = std::vector<std::vector<ShardPart>>;
+ShardParts parts_of(const nn::MemoryPlan& plan);
+
 struct KeptShards {
+  int numbering = 0;  // Survival::numbering, of the numbers of workers below
+  int worker = 0;     // this one
+  ShardParts parts;   // of all workers
   std::vector<ShardVersion> own;
   int ward = 0;
   std::vector<ShardVersion> mirrored;
@@ -45,11 +65,20 @@ std::size_t packed_bytes(nn::Replica& replica);
 void pack_states(nn::Replica& replica, std::span<std::byte> bytes);
 void put_states(std::span<const std::byte> bytes, nn::Replica& replica);
 
+// The whole states of a single worker as its shard, where `settled` is known.
+KeptShards keep_whole_shard(nn::Replica& replica, const std::optional<Trainer::Settled>& settled);
+
 // Where a generation continues.
 struct CommonStep {
   TrainState state;
   std::optional<StepRecord> record;  // of its last step, for the leader
-  std::vector<int> holders;          // that have the shard of each worker: itself, or its holder
+  int numbering = 0;
+  // That have the shard of each former worker: the worker itself, or its holder; and which of the
+  // two.
+  std::vector<int> holders;
+  std::vector<bool> mirrored;
+  ShardParts parts;  // of the former workers
+  int workers = 0;   // of the generation that continues
 };
 struct CommonStepSearch {
   std::optional<CommonStep> found;
@@ -60,7 +89,8 @@ CommonStepSearch find_common_step(const std::optional<KeptShards>& mine, RunGrou
 // Sets this worker's states. Called by all workers.
 void restore_shards(const CommonStep& step, const std::optional<KeptShards>& mine, RunGroup group,
                     nn::Replica& replica);
-// "the shards in memory, that of rank 2 from its mirror on rank 0"
+// "the shards in memory, that of rank 2 from its mirror on rank 0"; with another number of workers
+// also "divided anew among 3 ranks"
 std::string describe(const CommonStep& step);
 
 }  // namespace lockstep::train

@@ -30,8 +30,15 @@ TrainOptions of_this_rank(const RunOptions& options) {
 RunSettings plan_job(const RunSettings& given, const JobShape& job) {
   RunSettings planned = given;
   RunOptions& options = planned.options;
-  options.train.batch.workers = job.workers;
-  options.train.batch.context = options.train.parallel.context;
+  BatchChoice& batch = options.train.batch;
+  batch.context = options.train.parallel.context;
+  batch.most_workers = job.most_workers;
+  if (job.most_workers > 0) {
+    batch.workers = job.most_workers;
+    batch = solved(batch);
+    batch.accumulation = 0;
+  }
+  batch.workers = job.workers;
   options.train.parallel.machines = job.nodes;
   options.train.node_place = job.node_place;
   parallel::ParallelOptions& parallel = options.train.parallel;

@@ -42,6 +42,7 @@ struct JobShape {
   int nodes = 1;    // that they are on
   int threads = 0;  // cores for each rank, where ranks are threads of one process; 0: they are not
   int rank = 0;     // of this process or thread
+  int most_workers = 0;  // BatchChoice::most_workers
   parallel::NodePlace node_place = {};
 };
 

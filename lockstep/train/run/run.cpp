@@ -27,6 +27,7 @@
 #include "lockstep/train/run/changed_settings.h"
 #include "lockstep/train/run/facts.h"
 #include "lockstep/train/run/job.h"
+#include "lockstep/train/run/keeping.h"
 #include "lockstep/train/run/mesh_groups.h"
 #include "lockstep/train/run/opened_data.h"
 #include "lockstep/train/run/owed.h"
@@ -105,11 +106,7 @@ class Run {
     if (timed_ != nullptr) trainer_.trace_operations(*timed_);
     group_.check_data(data_);
     check_prompt(options_, dataset_);
-    if (survival_ != nullptr) {
-      survival_->keeps = keeps_states(trainer_.replica(), *strategy_, options_.train.parallel);
-      if (survival_->keeps) trainer_.set_survives();
-      survival_->keeps = survival_->keeps || mirrors_shards(options_.train, ops_.device());
-    }
+    decide_to_keep(survival_, trainer_);
     const RunSaving::Began began = saving_.start();
     resumed_ = began != RunSaving::Began::kAtFirst;
     if (mirrors_shards(options_.train, ops_.device())) begin_mirror();
@@ -152,6 +149,7 @@ class Run {
     const bool has_steps = !is_over();
     while (const auto share = next_share(plan)) {
       if (step(plan, *share)) continue;
+      if (only_regroups()) return regroup();
       strategy_->stop();
       outcome = RunOutcome::kInterrupted;
       break;
@@ -182,17 +180,8 @@ class Run {
     return outcome;
   }
 
-  // Ranks were lost: copies the states, where they are the whole run's. Whether this worker can go
-  // on.
-  bool survives() {
-    if (survival_ == nullptr || !survival_->keeps) return false;
-    if (mirror_ != nullptr) {
-      survival_->shards = mirror_->take(trainer_.last_settled());
-    } else {
-      survival_->kept = keep_states(trainer_);
-    }
-    return true;
-  }
+  // Ranks were lost: whether this worker can go on.
+  bool survives() { return keep(survival_, trainer_, mirror_.get()); }
 
   // That was written; empty: none.
   const std::filesystem::path& trace() const { return trace_; }
@@ -250,7 +239,8 @@ class Run {
     const auto micro_batches = batches_.read(share);
     StepRecord record;
     record.data_seconds = seconds_since(begin);
-    auto metrics = trainer_.step(micro_batches, share, stop_.came(),
+    auto metrics = trainer_.step(micro_batches, share,
+                                 stop_.came() || (survival_ != nullptr && survival_->regroups),
                                  [&] { return batches_.read_after(share); });
     if (!metrics) return false;
     if (mirror_ != nullptr) mirror_->begin(*trainer_.last_settled());
@@ -269,6 +259,22 @@ class Run {
       hold(std::move(record));
     }
     return true;
+  }
+
+  // Workers have stopped. Whether only to regroup, and no worker was asked to end.
+  bool only_regroups() {
+    return survival_ != nullptr && strategy_->in_lockstep() && !group_.any(stop_.came());
+  }
+
+  // Keeps the states, or saves them.
+  RunOutcome regroup() {
+    if (mirror_ != nullptr) mirror_->wait();
+    store_algorithms();
+    saving_.finish();
+    if (!survives() && !saving_.saved()) saving_.save();
+    saving_.finish();
+    group_.barrier();  // an earlier exit would look like a failure
+    return RunOutcome::kRegroups;
   }
 
   // All steps are done, or the validation loss no longer falls.
@@ -331,9 +337,7 @@ class Run {
   // Whether a worker was asked to end in the last validation or sample.
   bool was_cut() {
     const bool cut = cut_ || validations_.was_cut();
-    const double mine = cut ? 1 : 0;
-    if (!strategy_->in_lockstep()) return cut;
-    return std::ranges::any_of(group_.numbers(std::span(&mine, 1)), [](double x) { return x > 0; });
+    return strategy_->in_lockstep() ? group_.any(cut) : cut;
   }
 
   // Where workers do not wait for each other the leader computes only some shares of some steps. It
@@ -442,7 +446,7 @@ RunOutcome run_training(const RunSettings& settings,
   Communicator* world = ranks.world != nullptr && ranks.world->size() > 1 ? ranks.world : nullptr;
   RunGroup group(world);
 
-  const RunSettings planned = plan_job(settings, shape_of_job(settings, world, ranks.threads));
+  const RunSettings planned = plan_job(settings, shape_of_job(settings, world, ranks));
   const parallel::ParallelOptions& spread = planned.options.train.parallel;
   group.check_settings(planned.config);
   group.together([&] { check_device(planned.options.train); });
@@ -474,10 +478,11 @@ RunOutcome run_training(const RunSettings& settings,
            .stop = stop,
            .group = group,
            .mesh = mesh,
-           .survival = world != nullptr ? ranks.survival : nullptr},
+           .survival = ranks.survival},
           parallel::make_strategy(strategy_job(resolved.options(), ranks.host), mesh.workers()));
   try {
     const RunOutcome outcome = run.go();
+    if (outcome == RunOutcome::kRegroups) return outcome;
     audience.end({.reason = outcome == RunOutcome::kFinished ? RunEnd::Reason::kFinished
                                                              : RunEnd::Reason::kInterrupted,
                   .seconds = seconds_since(begin),

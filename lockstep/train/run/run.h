@@ -21,6 +21,7 @@ namespace lockstep::train {
 enum class RunOutcome : std::uint8_t {
   kFinished,
   kInterrupted,  // saved; to be resumed
+  kRegroups,     // all ranks stopped after a step, to begin in another number; states are kept
 };
 
 // The ranks of a run: workers, and what the strategy has besides (servers).
@@ -29,6 +30,7 @@ struct RunRanks {
   std::string host;               // where other nodes reach this rank; empty: nowhere
   Survival* survival = nullptr;   // of a process that outlives the loss of others; else nullptr
   int generation = 0;             // how many generations of the job there were before
+  int most = 0;                   // of an elastic job (World::most_size); 0: another
   int threads = 0;  // cores for each rank, where ranks are threads of one process; 0: they are not
 };
 
@@ -38,8 +40,8 @@ struct RunRanks {
 // run. Throws Error where the run cannot begin, before anything in an earlier run's folder has
 // changed; and where it cannot continue (a loss that is NaN or infinite, of training or validation:
 // Error(kNonFinite)), with the last good checkpoint in place. Every observer gets the end in either
-// case; except where ranks were lost and this one has kept its states (train/run/survival.h): then
-// the run continues with the next call.
+// case; except where ranks were lost and this one has kept its states (train/run/survival.h), or
+// where all regroup: then the run continues with the next call.
 RunOutcome run_training(const RunSettings& settings,
                         std::span<const std::unique_ptr<RunObserver>> observers,
                         const StopSignal& stop, const RunRanks& ranks = {});

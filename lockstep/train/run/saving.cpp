@@ -13,6 +13,7 @@
 #include "lockstep/base/system/clock.h"
 #include "lockstep/train/checkpoint/manifest.h"
 #include "lockstep/train/checkpoint/residual_exchange.h"
+#include "lockstep/train/memory/mirror_memory.h"
 #include "lockstep/train/model_io/model_of_start.h"
 #include "lockstep/train/run/changed_settings.h"
 #include "lockstep/train/run/start.h"
@@ -101,7 +102,8 @@ std::optional<double> RunSaving::loss_to_save() {
 bool RunSaving::start_from_worker() {
   if (parts_.survival == nullptr) return false;
   const std::int64_t newest = newest_checkpoint();
-  if (!(shares_states() ? take_shards(newest) : take_states())) return false;
+  const bool shards = keeps_shards(parts_.options.train, parts_.trainer.replica().ops().device());
+  if (!(shards ? take_shards(newest) : take_states())) return false;
   // With the metrics, which the leader may not live to write.
   parts_.trainer.set_state(
       source_->state, source_->record ? std::optional(source_->record->metrics) : std::nullopt);

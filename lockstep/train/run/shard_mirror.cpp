@@ -122,6 +122,8 @@ KeptShards ShardMirror::take(const std::optional<Trainer::Settled>& settled) {
   if (thread_.under_way() > 0) group_->abort("ranks were lost");
   thread_.settle();
   KeptShards kept;
+  kept.worker = replica_.plan().sharding.worker;
+  kept.parts = parts_of(replica_.plan());
   kept.ward = ward_;
   if (settled && settled->state.steps > 0) {
     Buffer bytes(shard_bytes(replica_.plan()));

@@ -163,7 +163,13 @@ std::vector<std::string> unused(const RunOptions& options, const Dataset& datase
 
 std::string batch_of_ranks(const TrainOptions& options, const Config& config) {
   const BatchChoice batch = solved(options.batch);
-  if (batch.readers() == 1 || config.given("train.global_batch_size")) return "";
+  if (config.given("train.global_batch_size")) return "";
+  if (batch.most_workers > 0) {
+    return fmt::format(
+        "the batch is that of {} workers, with any number of them: {} sequences a step",
+        batch.most_workers, batch.sequences);
+  }
+  if (batch.readers() == 1) return "";
   return fmt::format(
       "the batch follows the number of workers: {} x {} = {} sequences a step. With "
       "train.global_batch_size = {} it is the same for any --ranks",

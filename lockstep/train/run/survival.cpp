@@ -10,9 +10,9 @@
 namespace lockstep::train {
 bool keeps_states(const nn::Replica& replica, const parallel::Strategy& strategy,
                   const parallel::ParallelOptions& options) {
-  return strategy.name() == "ddp" && !shards_states(replica) &&
-         replica.ops().device() == Device{} && replica.state_file() == nullptr &&
-         !ops::is_given(replica.scaling()) &&
+  const bool has_all = strategy.name() == "ddp" || strategy.name() == "alone";
+  return has_all && !shards_states(replica) && replica.ops().device() == Device{} &&
+         replica.state_file() == nullptr && !ops::is_given(replica.scaling()) &&
          options.compression.compression == parallel::Compression::kNone;
 }
 

@@ -20,8 +20,12 @@
 // (servers, tensor groups, pipelines), of states in files, of scales of FP8, or with error
 // feedback, whose residuals are each worker's own. The next generation then continues from the
 // newest checkpoint.
+//
+// The next generation may have another number of workers. Where they stop for that, all of them
+// have done the same step; a run whose workers keep nothing saves a checkpoint first.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -47,6 +51,11 @@ struct KeptStates {
 
 // Of a process, through all generations.
 struct Survival {
+  // Set by another thread: all ranks are to stop after a step and begin in another number.
+  std::atomic<bool> regroups = false;
+  // The numbering of ranks that kept shards belong to: it is new where ranks may have been numbered
+  // anew.
+  int numbering = 0;
   // Whether the last run was one whose workers keep states: decided by run_training().
   bool keeps = false;
   std::optional<KeptStates> kept;

@@ -96,6 +96,11 @@ std::vector<double> RunGroup::numbers(std::span<const double> mine) {
   return parallel::gathered<double>(*world_, mine);
 }
 
+bool RunGroup::any(bool mine) {
+  const double number = mine ? 1 : 0;
+  return std::ranges::any_of(numbers(std::span(&number, 1)), [](double x) { return x > 0; });
+}
+
 std::vector<std::optional<Error>> RunGroup::outcomes(const std::function<void()>& work) {
   std::vector<std::optional<Error>> all;
   for (const std::string& text : texts(packed(outcome_of(work)))) {

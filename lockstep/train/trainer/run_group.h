@@ -48,6 +48,7 @@ class RunGroup {
   // Every worker's.
   std::vector<std::string> texts(const std::string& mine);
   std::vector<double> numbers(std::span<const double> mine);  // one worker's after the other's
+  bool any(bool mine);                                        // of all workers
 
   // Runs local work on every worker. If it throws on one of them, all throw an Error of that code
   // with the rank.

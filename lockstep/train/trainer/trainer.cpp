@@ -240,6 +240,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   StepMetrics metrics;
   metrics.step = state_.steps = share.step;
   metrics.tokens = all.tokens;
+  metrics.ranks = strategy_.workers() * parallel::ranks_per_worker(options_.parallel);
   metrics.loss_scale = loss_scale();
   // Workers that do not wait for each other know how many updates they made, not how many all did.
   metrics.rate = optim::learning_rate_at(options_.schedule,

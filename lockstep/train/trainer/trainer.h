@@ -47,6 +47,7 @@ struct StepMetrics {
   double loss_scale = 1;            // of this step
   bool skipped = false;
   std::int64_t tokens = 0;  // of all workers
+  int ranks = 0;            // of the run; 0: not known
   double seconds = 0;
   std::vector<parallel::StepCost> costs;  // of each worker; of those of stage 0, of stage 1, ...
   io::TierTraffic filed;                  // of this one, with what lies in files

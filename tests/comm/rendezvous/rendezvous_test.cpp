@@ -138,6 +138,43 @@ TEST_F(RendezvousTest, ADuplicateOrWrongSizeIsRefusedAndHarmless) {
   EXPECT_EQ((first_is_loser ? second : first).get().size(), 2u);
 }
 
+TEST_F(RendezvousTest, FewerRanksMeetWhereTheyMay) {
+  RendezvousOptions options = quiet();
+  options.least_ranks = 2;
+  const RendezvousServer server(kAnyPort, token_, 4, options);
+  for (const int size : {4, 2, 3}) {
+    const std::string key = "generation of " + std::to_string(size);
+    std::vector<std::future<std::vector<std::string>>> ranks;
+    for (int rank = 0; rank < size; ++rank) ranks.push_back(come(server, rank, size, key));
+    for (auto& rank : ranks) EXPECT_EQ(rank.get().size(), static_cast<std::size_t>(size));
+  }
+  for (const int size : {1, 5}) {
+    EXPECT_EQ(error_of(come(server, 0, size)).code(), ErrorCode::kMismatch) << size;
+  }
+  EXPECT_EQ(error_of(come(server, 2, 2)).code(), ErrorCode::kMismatch);
+  // Of one exchange all say the same number: one of these two is refused, the other one continues.
+  auto two = come(server, 0, 2, "mixed");
+  auto three = come(server, 1, 3, "mixed");
+  while (two.wait_for(1ms) != std::future_status::ready &&
+         three.wait_for(1ms) != std::future_status::ready) {
+  }
+  const bool two_is_refused = two.wait_for(0ms) == std::future_status::ready;
+  const Error mixed = error_of(std::move(two_is_refused ? two : three));
+  EXPECT_EQ(mixed.code(), ErrorCode::kMismatch);
+  EXPECT_THAT(mixed.what(), HasSubstr("start all of them with the same number"));
+  if (two_is_refused) {
+    auto zero = come(server, 0, 3, "mixed");
+    auto last = come(server, 2, 3, "mixed");
+    EXPECT_EQ(three.get().size(), 3u);
+    zero.get();
+    last.get();
+  } else {
+    auto one = come(server, 1, 2, "mixed");
+    EXPECT_EQ(two.get().size(), 2u);
+    one.get();
+  }
+}
+
 TEST_F(RendezvousTest, StrangersAreDroppedAndDisturbNobody) {
   RendezvousOptions options;
   std::promise<std::string> noticed;

@@ -2,6 +2,7 @@
 // which step a run continues with what is left.
 #include "lockstep/train/run/shard_mirror.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -129,6 +130,67 @@ TEST(ShardMirror, TakesTheMemoryThatThePlanHas) {
   }
 }
 
+// Of `before` workers some are left, at their places in a generation of `now`; the others are new.
+struct Regrouping {
+  int before = 0;
+  std::vector<int> left;
+  int now = 0;
+};
+
+TEST(KeptShards, AreDividedAnewAmongAnotherNumberOfWorkers) {
+  const std::vector<Regrouping> all = {{4, {0, 1, 3}, 3},    {4, {1, 3}, 2},    {4, {0, 1, 3}, 5},
+                                       {4, {0, 1, 2, 3}, 4}, {4, {0, 1, 3}, 4}, {2, {1}, 1},
+                                       {1, {0}, 3}};
+  for (const Regrouping& one : all) {
+    for (const int zero : {1, 2, 3}) {
+      for (const nn::Partition partition : {nn::Partition::kTensor, nn::Partition::kLayer}) {
+        SCOPED_TRACE(fmt::format("{} to {}, zero {}, partition {}", one.before, one.now, zero,
+                                 static_cast<int>(partition)));
+        std::mutex mutex;
+        WholeStates before;
+        WholeStates after;
+        std::vector<KeptShards> kept(static_cast<std::size_t>(one.before));
+        TrainOptions options = mirrored_options(zero, one.before);
+        options.parallel.partition = partition;
+        run_workers(options, [&](Trainer& trainer, Communicator* others) {
+          trainer.start();
+          std::optional<ShardMirror> mirror;
+          if (others != nullptr) {
+            mirror.emplace(*others, trainer.replica(), trainer.strategy().trace());
+            trainer.set_before_update([&] { mirror->wait(); });
+          }
+          run_steps(trainer, 3, [&](const StepMetrics&) {
+            if (mirror) mirror->begin(*trainer.last_settled());
+          });
+          if (mirror) mirror->wait();
+          const std::lock_guard lock(mutex);
+          take_states(trainer.replica(), before);
+          kept[others == nullptr ? 0 : static_cast<std::size_t>(others->rank())] =
+              mirror ? mirror->take(trainer.last_settled())
+                     : keep_whole_shard(trainer.replica(), trainer.last_settled());
+        });
+        options.batch.workers = one.now;
+        run_workers(options, [&](Trainer& trainer, Communicator* others) {
+          const RunGroup group(others);
+          const auto me = static_cast<std::size_t>(RunGroup(others).rank());
+          std::optional<KeptShards> mine;
+          if (me < one.left.size()) {
+            mine = std::move(kept[static_cast<std::size_t>(one.left[me])]);
+          }
+          const CommonStepSearch search = find_common_step(mine, group);
+          ASSERT_TRUE(search.found) << search.lost;
+          EXPECT_EQ(search.found->state.steps, 3);
+          restore_shards(*search.found, mine, group, trainer.replica());
+          const std::lock_guard lock(mutex);
+          take_states(trainer.replica(), after);
+        });
+        EXPECT_FALSE(before.empty());
+        EXPECT_EQ(before, after);
+      }
+    }
+  }
+}
+
 // Of these steps, without bytes.
 std::vector<ShardVersion> versions(const std::vector<std::int64_t>& steps) {
   std::vector<ShardVersion> all;
@@ -141,6 +203,27 @@ std::vector<ShardVersion> versions(const std::vector<std::int64_t>& steps) {
                    .bytes = {}});
   }
   return all;
+}
+
+// Ranks that kept shards of different numberings do not mix them up.
+TEST(CommonStep, IsOfOneNumbering) {
+  std::vector<CommonStepSearch> found(3);
+  run_threads(3, [&](Communicator& world) {
+    KeptShards kept;
+    kept.numbering = world.rank() == 0 ? 4 : 5;
+    kept.worker = world.rank();
+    kept.parts.resize(3);
+    kept.ward = (world.rank() + 2) % 3;
+    kept.own = versions({42});
+    kept.mirrored = versions({42});
+    found[static_cast<std::size_t>(world.rank())] =
+        find_common_step(std::move(kept), RunGroup(&world));
+  });
+  // Of numbering 5 the shards of ranks 0 to 2 are with ranks 1 and 2: 0 is the ward of 1.
+  ASSERT_TRUE(found[0].found);
+  EXPECT_EQ(found[0].found->numbering, 5);
+  EXPECT_THAT(found[0].found->holders, ElementsAre(1, 1, 2));
+  EXPECT_THAT(found[0].found->mirrored, ElementsAre(true, false, false));
 }
 
 // What each of three workers has; nothing: it is new.
@@ -156,6 +239,8 @@ CommonStepSearch search(const std::vector<std::optional<Kept>>& workers) {
     std::optional<KeptShards> kept;
     if (workers[me]) {
       kept.emplace();
+      kept->worker = world.rank();
+      kept->parts.resize(workers.size());
       kept->ward = (world.rank() + world.size() - 1) % world.size();
       kept->own = versions(workers[me]->own);
       kept->mirrored = versions(workers[me]->mirrored);
