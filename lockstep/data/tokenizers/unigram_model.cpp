@@ -11,7 +11,7 @@
 namespace lockstep::data {
 namespace {
 
-constexpr TokenId kNoToken = -1;
+constexpr TokenId kNoByteToken = -1;
 constexpr double kUnknownPenalty = 10;
 constexpr std::size_t kLongestToken = 1024;  // the search is as slow as the longest one
 
@@ -85,10 +85,10 @@ UnigramModel::UnigramModel(const JsonPart& part, Vocabulary& vocabulary) {
     tokens.emplace_back(*vocabulary.token(static_cast<TokenId>(id)), static_cast<TokenId>(id));
   }
   trie_ = TokenTrie(std::move(tokens));
-  bytes_.fill(kNoToken);
+  bytes_.fill(kNoByteToken);
   if (!part.flag_or("byte_fallback", false)) return;
   for (std::size_t byte = 0; byte < bytes_.size(); ++byte) {
-    bytes_[byte] = vocabulary.find(fmt::format("<0x{:02X}>", byte)).value_or(kNoToken);
+    bytes_[byte] = vocabulary.find(fmt::format("<0x{:02X}>", byte)).value_or(kNoByteToken);
   }
 }
 
@@ -121,7 +121,8 @@ void UnigramModel::encode(std::string_view text, std::vector<TokenId>& ids,
       offer(bytes, scores_[static_cast<std::size_t>(id)], id);
       is_token = is_token || bytes == character;
     });
-    if (!is_token && offer(character, unknown_score_, unknown_.value_or(kNoToken)) && !unknown_) {
+    if (!is_token && offer(character, unknown_score_, unknown_.value_or(kNoByteToken)) &&
+        !unknown_) {
       fail(
           ErrorCode::kInvalidArgument,
           "the character '{}' of the text is not in the tokenizer's vocabulary, which has no token "
@@ -170,7 +171,8 @@ void UnigramModel::put_unknown(std::vector<TokenId>& ids, UnigramWorkspace& work
   const auto id_of = [&](char byte) { return bytes_[static_cast<unsigned char>(byte)]; };
   if (whole) {
     ids.push_back(*whole);
-  } else if (std::all_of(run.begin(), run.end(), [&](char b) { return id_of(b) != kNoToken; })) {
+  } else if (std::all_of(run.begin(), run.end(),
+                         [&](char b) { return id_of(b) != kNoByteToken; })) {
     for (const char byte : run) ids.push_back(id_of(byte));
   } else {
     ids.push_back(*unknown_);

@@ -137,14 +137,14 @@ char32_t composed(char32_t first, char32_t second, const Data& data) {
 // Joins characters with the last *starter* (a character of class 0) before them, unless a mark
 // between them is of the same class or a higher one. `text` is decomposed and ordered.
 void compose(CodePoints& text, const Data& data) {
-  constexpr std::size_t kNone = ~std::size_t{0};
-  std::size_t starter = kNone;
+  constexpr std::size_t kNoStarter = ~std::size_t{0};
+  std::size_t starter = kNoStarter;
   std::size_t written = 0;
   int last_class = 0;
   for (const char32_t point : text) {
     const std::uint16_t properties = data.properties[point];
     const int own_class = properties & kCombiningClass;
-    if (starter != kNone && (properties & kJoinsPrevious) != 0 &&
+    if (starter != kNoStarter && (properties & kJoinsPrevious) != 0 &&
         (starter + 1 == written || last_class < own_class)) {
       if (const char32_t joined = composed(text[starter], point, data)) {
         text[starter] = joined;
