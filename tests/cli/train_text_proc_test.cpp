@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 #include <string>
 
@@ -53,6 +54,38 @@ TEST_F(TrainText, TakesJsonLinesAlsoPacked) {
   EXPECT_THAT(train("l-byte", "a.jsonl", "data.field=none").text,
               HasSubstr(R"(a.jsonl:1: an object without "none")"));
   EXPECT_THAT(train("t", "a.txt", "data.field=body").text, HasSubstr("no JSON"));
+}
+
+// Changes a byte in the middle of a file.
+void damage(const std::filesystem::path& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  const auto middle = static_cast<std::streamoff>(std::filesystem::file_size(path) / 2);
+  file.seekg(middle);
+  const int byte = file.get();
+  file.seekp(middle);
+  file.put(static_cast<char>(byte ^ 1));
+}
+
+TEST_F(TrainText, NamesTheDamagedBlockOfATokenFileAndMakesItsOwnAgain) {
+  put("a.txt", std::string(5000, 'a'));
+  const std::string file = (folder / "a.tokens").string();
+  ASSERT_EQ(
+      testing::run_lockstep("tokenize " + (folder / "a.txt").string() + " -o " + file).exit_code,
+      0);
+  damage(file);
+  const auto refused = testing::run_lockstep(
+      "train " + settings("tokens", "data.text= data.tokens=" + file + " train.steps=1"));
+  EXPECT_NE(refused.exit_code, 0);
+  EXPECT_THAT(refused.text, AllOf(HasSubstr("a.tokens is damaged: block 0 of 1, bytes 64 to"),
+                                  HasSubstr("Copy the file again")));
+
+  ASSERT_EQ(train("run", "a.txt").exit_code, 0);
+  const std::string before = tokens("run");
+  damage(folder / "run" / "data" / "training.tokens");
+  EXPECT_NE(tokens("run"), before);
+  const auto again = train("run", "a.txt", "train.steps=2");
+  EXPECT_EQ(again.exit_code, 0) << again.text;
+  EXPECT_TRUE(tokens("run") == before);
 }
 
 TEST_F(TrainText, RefusesUtf16AndWarnsOfControlCharacters) {

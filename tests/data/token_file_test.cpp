@@ -1,15 +1,18 @@
 // Token files, written and read, and those that lie.
 #include "lockstep/data/token_file/token_file.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <fstream>
 #include <numeric>
 #include <vector>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/content_hash.h"
+#include "lockstep/data/token_file/checksums.h"
 #include "lockstep/data/token_file/formats.h"
 #include "lockstep/data/token_file/writer.h"
 #include "tests/data/temporary_folder.h"
@@ -89,6 +92,15 @@ template <class T>
 std::string with(std::string bytes, std::size_t offset, T value) {
   std::memcpy(bytes.data() + offset, &value, sizeof value);
   return bytes;
+}
+
+// The same file as lockstep wrote it before it had checksums.
+std::string without_checksums(std::string bytes) {
+  TokensHeader header;
+  std::memcpy(&header, bytes.data(), sizeof header);
+  bytes.resize(document_ends_begin(header.tokens, static_cast<int>(header.bytes_per_token)) +
+               8 * header.documents);
+  return with(std::move(bytes), 8, TokensHeader::kVersionWithoutChecksums);
 }
 
 TEST(TokenFiles, EveryFormatAndWidthGivesBackWhatWasWritten) {
@@ -193,7 +205,7 @@ TEST(TokenFiles, ReadingOutOfTheFileOrTheVocabularyNamesThePosition) {
   EXPECT_THAT(read(~std::uint64_t{0}, 1000), HasSubstr("has 4 tokens"));
   // A file's own vocabulary holds as well, and an id of 32 bits is no negative one.
   write(folder / "b.tokens", {.vocabulary = kLarge}, {{1, 2}});
-  const std::string bytes = TemporaryFolder::bytes_of(folder / "b.tokens");
+  const std::string bytes = without_checksums(TemporaryFolder::bytes_of(folder / "b.tokens"));
   const TokenFile wide(folder.put("c.tokens", with(bytes, 68, ~std::uint32_t{0})));
   EXPECT_THAT(
       refusal(ErrorCode::kInvalidArgument, [&] { read_all(wide); }),
@@ -234,13 +246,16 @@ TEST(TokenFiles, WhatIsNoTokenFileIsRefused) {
 TEST(TokenFiles, AHeaderOfTokensThatLiesIsRefused) {
   const TemporaryFolder folder;
   write(folder / "good.tokens", {.vocabulary = 10}, {{1, 2, 3}, {4}});
-  const std::string good = TemporaryFolder::bytes_of(folder / "good.tokens");
+  const std::string checked = TemporaryFolder::bytes_of(folder / "good.tokens");
+  ASSERT_EQ(checked.size(), 64u + 8 + 2 * 8 + 4 + 4);
+  const std::string good = without_checksums(checked);
   ASSERT_EQ(good.size(), 64u + 8 + 2 * 8);
   const auto changed = [&](std::size_t offset, auto value) {
     return refusal_to_open(folder.put("bad.tokens", with(good, offset, value)));
   };
   constexpr std::uint64_t kHuge = ~std::uint64_t{0};
-  EXPECT_THAT(changed(8, 2u), HasSubstr("version 2"));
+  EXPECT_THAT(changed(8, 3u), HasSubstr("version 3"));
+  EXPECT_THAT(changed(8, 2u), HasSubstr("not what"));  // it has no checksums
   EXPECT_THAT(changed(12, 3u), HasSubstr("3 bytes per token"));
   EXPECT_THAT(changed(16, std::uint64_t{0}), HasSubstr("vocabulary of 0"));
   EXPECT_THAT(changed(16, kHuge), HasSubstr("vocabulary"));
@@ -255,6 +270,91 @@ TEST(TokenFiles, AHeaderOfTokensThatLiesIsRefused) {
   const TokenFile file(folder.put("bad.tokens", with(good, 72, kHuge)));
   EXPECT_THAT(refusal(ErrorCode::kProtocol, [&] { file.document(0); }), HasSubstr("document 0"));
   EXPECT_THAT(refusal(ErrorCode::kProtocol, [&] { file.document(1); }), HasSubstr("document 1"));
+}
+
+TEST(TokenFiles, FilesWithoutChecksumsAreRead) {
+  const TemporaryFolder folder;
+  const Documents documents = some_documents(kLarge);
+  write(folder / "a.tokens", {.vocabulary = kLarge}, documents);
+  EXPECT_EQ(TokenFile(folder / "a.tokens").checksums(), 1u);
+  const std::string older = without_checksums(TemporaryFolder::bytes_of(folder / "a.tokens"));
+  const TokenFile file(folder.put("older.tokens", older));
+  EXPECT_EQ(file.checksums(), 0u);
+  EXPECT_EQ(read_all(file), joined(documents));
+  EXPECT_EQ(file.document(3).end, file.size());
+}
+
+// Whatever byte it is: of the header, ids, padding, ends of documents, or the checksums themselves.
+TEST(TokenFiles, AnyChangedByteIsFound) {
+  const TemporaryFolder folder;
+  write(folder / "good.tokens", {.vocabulary = 10}, {{1, 2, 3}, {4, 5}});
+  const std::string good = TemporaryFolder::bytes_of(folder / "good.tokens");
+  for (std::size_t at = 0; at < good.size(); ++at) {
+    for (const int bit : {0x01, 0x80}) {
+      const auto path = folder.put("bad.tokens", with(good, at, static_cast<char>(good[at] ^ bit)));
+      EXPECT_THROW(TokenFile{path}, Error) << at;
+    }
+  }
+}
+
+// Of a file with `blocks` blocks and a bit more; ids are not those of a pattern of 64 KiB.
+std::string file_of_blocks(const TemporaryFolder& folder, std::size_t blocks) {
+  std::vector<TokenId> ids(blocks * kBlockBytes / 2 + 100);
+  for (std::size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i * 7919 % kSmall);
+  write(folder / "good.tokens", {.vocabulary = kSmall}, {ids, {1}});
+  return TemporaryFolder::bytes_of(folder / "good.tokens");
+}
+
+TEST(TokenFiles, AChangedByteIsNamedWithItsBlock) {
+  const TemporaryFolder folder;
+  constexpr std::size_t kBlocks = 5;
+  const std::string good = file_of_blocks(folder, kBlocks - 1);
+  EXPECT_EQ(TokenFile(folder / "good.tokens").checksums(), kBlocks);
+  const std::size_t end = good.size() - 4 * (kBlocks + 1);
+  for (std::size_t block = 0; block < kBlocks; ++block) {
+    const std::size_t first = 64 + block * kBlockBytes;
+    const std::size_t last = std::min(first + kBlockBytes, end) - 1;
+    for (const std::size_t at : {first, (first + last) / 2, last}) {
+      const std::string bad = with(good, at, static_cast<char>(good[at] ^ 0x10));
+      EXPECT_THAT(refusal_to_open(folder.put("bad.tokens", bad)),
+                  AllOf(HasSubstr("bad.tokens is damaged"),
+                        HasSubstr(fmt::format("block {} of {}, bytes {} to {}", block, kBlocks,
+                                              first, last)),
+                        HasSubstr("lockstep tokenize")));
+    }
+  }
+}
+
+// Where there are too many blocks to compare all of them when the file is opened.
+TEST(TokenFiles, ABlockIsComparedWhenItIsFirstReadAndNotAgain) {
+  const TemporaryFolder folder;
+  const std::string good = file_of_blocks(folder, 200);
+  constexpr std::size_t kBlock = 100;  // not in the sample
+  constexpr std::uint64_t kFirst = kBlock * kBlockBytes / 2;
+  const std::size_t at = 64 + kBlock * kBlockBytes + 1000;
+  const auto path = folder.put("bad.tokens", with(good, at, static_cast<char>(good[at] ^ 1)));
+  const TokenFile file(path);
+  std::vector<TokenId> ids(64);
+  file.read(kFirst - ids.size(), ids, kSmall);
+  file.read(kFirst + kBlockBytes / 2, ids, kSmall);
+  file.document(0);
+  for (int again = 0; again < 2; ++again) {
+    // Its first and its last token, and a sequence that ends in it.
+    for (const std::uint64_t first : {kFirst, kFirst + kBlockBytes / 2 - 1, kFirst - 63}) {
+      EXPECT_THAT(refusal(ErrorCode::kProtocol, [&] { file.read(first, ids, kSmall); }),
+                  AllOf(HasSubstr("bad.tokens is damaged"), HasSubstr("block 100 of 201")));
+    }
+  }
+  const TokenFile whole(folder / "good.tokens");
+  whole.read(kFirst, ids, kSmall);
+  {
+    std::fstream change(folder / "good.tokens", std::ios::in | std::ios::out | std::ios::binary);
+    change.seekp(64 + kBlock * kBlockBytes);
+    change.put(static_cast<char>(good[64 + kBlock * kBlockBytes] ^ 1));
+  }
+  std::vector<TokenId> later(64);
+  whole.read(kFirst, later, kSmall);
+  EXPECT_EQ(later[0], ids[0] ^ 1);
 }
 
 TEST(TokenFiles, AHeaderOfLlmCThatLiesIsRefused) {

@@ -36,6 +36,14 @@ std::string with_part(const std::string& part) {
   return "{" + part + R"(, "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})";
 }
 
+std::string with_unigram(const std::string& members) {
+  return R"({"model": {"type": "Unigram", )" + members + "}}";
+}
+std::string with_charsmap(const std::string& text) {
+  return with_part(R"("normalizer": {"type": "Precompiled", "precompiled_charsmap": ")" + text +
+                   R"("})");
+}
+
 TEST(MalformedTokenizer, IsRefusedWithItsPlace) {
   const std::string good = R"("vocab": {"a": 0, "b": 1, "ab": 2}, "merges": [["a", "b"], "a b"])";
   EXPECT_EQ(refusal(with_model(good)).text, "");
@@ -84,6 +92,26 @@ TEST(MalformedTokenizer, IsRefusedWithItsPlace) {
       {with_part(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [{}]})"),
        "file.pre_tokenizer.pretokenizers[0]: it has no 'type'"},
       {R"({"model": {"type": "WordPiece", "vocab": {"a": 0}}})", "'[UNK]'"},
+      {with_unigram(R"("vocab": [])"), "file.model.vocab: it has no tokens"},
+      {with_unigram(R"("vocab": {"a": 0})"), "file.model.vocab: expected an array"},
+      {with_unigram(R"("vocab": [["a", -1], ["b"]])"), "file.model.vocab[1]: expected a token"},
+      {with_unigram(R"("vocab": [["a", "-1"]])"), "file.model.vocab[0][1]: expected a number"},
+      {with_unigram(R"("vocab": [[1, -1]])"), "file.model.vocab[0][0]: expected a string"},
+      {with_unigram(R"("vocab": [["a", -1], ["a", -2]])"), "has the id 1 here, and 0"},
+      {with_unigram(R"("vocab": [["a", -1e999]])"), "not valid JSON"},
+      {with_unigram(R"("vocab": [["a", -1]], "unk_id": 1)"), "file.model.unk_id"},
+      {with_unigram(R"("vocab": [["a", -1]], "unk_id": -1)"), "file.model.unk_id"},
+      {with_charsmap("A"), "file.normalizer.precompiled_charsmap: it is not Base64"},
+      {with_charsmap("AAAA"), "it has no trie"},
+      {with_charsmap("AAAAAA=="), "its trie of 0 bytes"},
+      {with_charsmap("/////w=="), "its trie of 4294967295 bytes does not fit"},
+      {with_charsmap("BAAAAAAAAAD/"), "its replacements are not UTF-8"},
+      {with_part(R"("normalizer": {"type": "Strip", "strip_left": true})"), "'strip_right'"},
+      {with_part(R"("normalizer": {"type": "Prepend"})"), "'prepend'"},
+      {with_part(R"("pre_tokenizer": {"type": "Metaspace", "replacement": "ab"})"),
+       "file.pre_tokenizer.replacement: a character was expected"},
+      {with_part(R"("decoder": {"type": "Strip", "content": "", "start": 1, "stop": 0})"),
+       "file.decoder.content: a character was expected"},
   };
   for (const auto& [json, part] : kCases) {
     const Refusal given = refusal(json);
@@ -95,8 +123,19 @@ TEST(MalformedTokenizer, IsRefusedWithItsPlace) {
 TEST(MalformedTokenizer, WhatLockstepDoesNotHaveIsNamed) {
   const std::pair<std::string, std::string> kCases[] = {
       {R"({"kind": "morse"})", "'morse'"},
-      {R"({"model": {"type": "Unigram", "vocab": []}})", "'Unigram'"},
-      {with_part(R"("normalizer": {"type": "NFKC"})"), "'NFKC'"},
+      {R"({"model": {"type": "WordLevel", "vocab": {}}})", "'WordLevel'"},
+      {with_part(R"("normalizer": {"type": "Nmt"})"), "'Nmt'"},
+      {with_unigram(R"("vocab": [[")" + std::string(2000, 'a') + R"(", -1]])"),
+       "file.model.vocab[0][0]: it has 2000 bytes"},
+      {R"({"pre_tokenizer": {"type": "ByteLevel"}, "model": {"type": "Unigram",
+           "vocab": [["a", -1]]}})",
+       "file.pre_tokenizer: Unigram with ByteLevel"},
+      {with_part(R"("decoder": {"type": "Sequence", "decoders":
+                     [{"type": "Fuse"}, {"type": "ByteFallback"}]})"),
+       "file.decoder.decoders[1]: 'ByteFallback' follows Fuse"},
+      {with_part(R"("decoder": {"type": "Sequence", "decoders": [{"type": "Fuse"},
+                     {"type": "Strip", "content": " ", "start": 0, "stop": 1}]})"),
+       "file.decoder.decoders[1]"},
       {with_part(R"("pre_tokenizer": {"type": "UnicodeScripts"})"), "'UnicodeScripts'"},
       {with_part(R"("pre_tokenizer": {"type": "Sequence", "pretokenizers":
                      [{"type": "ByteLevel"}, {"type": "Digits"}]})"),
@@ -137,6 +176,14 @@ TEST(MalformedTokenizer, WhatHasNoIdIsRefusedWhenItComes) {
   EXPECT_THROW(tokenizer->decode(std::vector<TokenId>{0, 3}, text), Error);  // a gap
   EXPECT_THROW(tokenizer->decode(std::vector<TokenId>{0, 6}, text), Error);
   EXPECT_EQ(text, "");
+}
+
+// Units of the double array may point anywhere: a lookup that leaves the table is an error.
+TEST(MalformedTokenizer, ATrieThatLeadsOutOfItsTableIsRefusedWhenItDoes) {
+  const std::string far = "BAAAAAD8//8=";  // one unit, whose children are far behind it
+  EXPECT_EQ(refusal(with_charsmap(far)).code, ErrorCode::kProtocol);
+  EXPECT_THAT(refusal(with_charsmap(far)).text,
+              HasSubstr("file.normalizer.precompiled_charsmap: its trie leads to unit"));
 }
 
 TEST(LoadTokenizer, TakesAFileOrItsFolder) {

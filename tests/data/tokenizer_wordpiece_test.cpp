@@ -65,14 +65,6 @@ TEST(Unicode, LowerCaseMayBeLonger) {
             (CodePoints{U'a', U'é', U'i', 0x307, U'ß', U'σ', U'a'}));
 }
 
-TEST(Unicode, DecomposedMarksAreInOrder) {
-  // The mark below (class 220) comes before the one above (230), whatever the order was.
-  EXPECT_EQ(decompose({U'é', 0x323}), (CodePoints{U'e', 0x323, 0x301}));
-  EXPECT_EQ(decompose({U'e', 0x323, 0x301}), (CodePoints{U'e', 0x323, 0x301}));
-  EXPECT_EQ(decompose({0x212b}), (CodePoints{U'A', 0x30a}));
-  EXPECT_EQ(decompose({0xac00, 0xac01}), (CodePoints{0x1100, 0x1161, 0x1100, 0x1161, 0x11a8}));
-}
-
 TEST(BertNormalizer, EachPartCanBeLeftOut) {
   const std::string text = "É\t狐\x01";
   EXPECT_EQ(BertNormalizer{}(text), "e  狐 ");

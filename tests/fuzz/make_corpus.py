@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Makes tests/fuzz/corpus: small files, some good, most of them lying about what they hold."""
+import base64
 import json
 import struct
 from pathlib import Path
@@ -21,6 +22,21 @@ def tokens(ids=(1, 2, 3, 4), ends=(3, 4), width=2, vocabulary=10, version=1, cou
     body = head + bytes(16) + bytes(8) + b"".join(i.to_bytes(width or 2, "little") for i in ids)
     body += bytes(-len(body) % 8)
     return body + b"".join(struct.pack("<Q", end) for end in ends)
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+def checked_tokens(wrong_block=0, wrong_header=0):
+    body = tokens(version=2)
+    block = struct.pack("<I", crc32c(body[64:]) ^ wrong_block)
+    return body + block + struct.pack("<I", crc32c(body[:64] + block) ^ wrong_header)
 
 
 def llm_c(ids=(5, 6, 7), magic=20240520, version=1, count=None, kind="H"):
@@ -50,6 +66,10 @@ def token_files():
     put("token_file", "tokens_out_of_vocabulary", tokens(ids=(1, 2, 3, 60000)))
     put("token_file", "tokens_width_0", tokens(width=0))
     put("token_file", "tokens_cut", tokens()[:70])
+    put("token_file", "tokens_checked", checked_tokens())
+    put("token_file", "tokens_wrong_block", checked_tokens(wrong_block=1))
+    put("token_file", "tokens_wrong_header", checked_tokens(wrong_header=1))
+    put("token_file", "tokens_without_checksums", tokens(version=2))
     put("token_file", "nanogpt", struct.pack("<5H", 1, 2, 3, 4, 50256))
     put("token_file", "nanogpt_odd", b"abc")
     put("token_file", "llm_c", llm_c())
@@ -137,6 +157,48 @@ def configs():
     put("config", "deep_json", "{\"a\":" * 500 + "1" + "}" * 500)
 
 
+def tokenizers():
+    any_byte = [0] * 768 + [0] * 256
+    any_byte[0] = 256 << 10
+    for byte in range(1, 256):
+        any_byte[256 + byte] = byte | 1 << 8 | ((256 + byte) ^ 512) << 10
+
+    def charsmap(units, replacements=b"b\0"):
+        trie = struct.pack(f"<{len(units)}I", *units)
+        return base64.b64encode(struct.pack("<I", len(trie)) + trie + replacements).decode()
+
+    def file(text, normalizers=(), vocab=(), fallback=False):
+        pieces = [["<unk>", 0.0], ["▁", -2.5], ["a", -1.25], ["▁a", -3.0], ["aa", -2.5], *vocab]
+        return json.dumps({
+            "added_tokens": [{"id": 0, "content": "<unk>", "special": True}],
+            "normalizer": {"type": "Sequence", "normalizers": list(normalizers)},
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "WhitespaceSplit"},
+                {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first", "split": True}]},
+            "decoder": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"},
+            "model": {"type": "Unigram", "unk_id": 0, "vocab": pieces,
+                      "byte_fallback": fallback}}) + "\0" + text
+
+    def precompiled(units, **options):
+        return {"type": "Precompiled", "precompiled_charsmap": charsmap(units, **options)}
+
+    strange = "a e\u0301\u0323 \u1100\u1161 ﬁ 👩\u200d👩 \r\n <unk>a é"
+    put("tokenizer", "unigram", file("aaaaa a b <unk>"))
+    put("tokenizer", "unigram_bytes", file(
+        "é b", vocab=[[f"<0x{byte:02X}>", -9.0] for byte in range(256)], fallback=True))
+    put("tokenizer", "unigram_scores", file("aaaaaa", vocab=[["aaa", 1e308], ["aaaa", -5e-324]]))
+    put("tokenizer", "normal_forms", file(strange, [
+        {"type": "NFD"}, {"type": "NFKC"}, {"type": "StripAccents"},
+        {"type": "Strip", "strip_left": True, "strip_right": True}, {"type": "NFC"}]))
+    put("tokenizer", "charsmap", file(strange, [precompiled(any_byte)]))
+    put("tokenizer", "charsmap_far", file(strange, [precompiled([0xFFFFFC00])]))
+    put("tokenizer", "charsmap_value", file(strange, [precompiled(
+        any_byte[:512] + [0x7FFFFFFF] + any_byte[513:])]))
+    put("tokenizer", "charsmap_cut", file(strange, [precompiled(
+        any_byte[:512] + [1] + any_byte[513:], replacements="é".encode())]))
+
+
 token_files()
 safetensors_files()
 configs()
+tokenizers()

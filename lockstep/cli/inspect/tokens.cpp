@@ -95,6 +95,9 @@ void inspect_token_file(const std::filesystem::path& path) {
     table.row({"documents", "the file does not say"});
   }
   table.row({"tokenizer", beside.remark});
+  table.row({"checksums", file.checksums() > 0
+                              ? fmt::format("{} blocks", format_count(file.checksums()))
+                              : "the file has none"});
   fmt::print("{}\n{}", file.path().string(), table.text());
   if (file.size() == 0) return;
 

@@ -43,11 +43,13 @@ bool splits_words_at_lines(const json& pre_tokenizer) {
          is_byte_level(steps[1], false);
 }
 
-// Composition and case know no line breaks; other normalisers may do anything.
+// Normal forms, accents and case know no line breaks; other normalisers may do anything.
 bool keeps_lines(const json& normalizer) {
   if (normalizer.is_null()) return true;
   const std::string type = normalizer.is_object() ? normalizer.value("type", "") : "";
-  return type == "NFC" || type == "BertNormalizer";
+  constexpr std::string_view kHarmless[] = {"NFC",       "NFD",          "NFKC",          "NFKD",
+                                            "Lowercase", "StripAccents", "BertNormalizer"};
+  return std::find(std::begin(kHarmless), std::end(kHarmless), type) != std::end(kHarmless);
 }
 
 // A token that is found in the text as a whole must not lie across a cut, nor take the white space

@@ -5,7 +5,9 @@
 #include <limits>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/simd/crc32c.h"
 #include "lockstep/base/text/hex.h"
+#include "lockstep/data/token_file/checksums.h"
 
 namespace lockstep::data {
 namespace {
@@ -27,15 +29,30 @@ template <class... Args>
        fmt::format(format, std::forward<Args>(args)...));
 }
 
+// The last checksum is that of the header and the other checksums.
+void check_header(Bytes bytes, std::uint64_t checksums, std::uint64_t blocks,
+                  const std::filesystem::path& path) {
+  const std::uint32_t found =
+      crc32c(bytes.subspan(checksums, 4 * blocks), crc32c(bytes.first(sizeof(TokensHeader))));
+  const auto expected = number_at<std::uint32_t>(bytes, checksums + 4 * blocks);
+  if (found != expected) {
+    reject(path,
+           "is damaged: its header and checksums have the CRC-32C {:08x}, but {:08x} was written; "
+           "copy the file again, or make it again with lockstep tokenize",
+           found, expected);
+  }
+}
+
 TokenLayout read_lockstep(Bytes bytes, const std::filesystem::path& path) {
   if (bytes.size() < sizeof(TokensHeader)) {
     reject(path, "has {} bytes, and a .tokens file has a header of {}", bytes.size(),
            sizeof(TokensHeader));
   }
   const auto header = number_at<TokensHeader>(bytes, 0);
-  if (header.version != TokensHeader::kVersion) {
-    reject(path, "is a .tokens file of version {}; this lockstep reads version {}", header.version,
-           TokensHeader::kVersion);
+  const bool has_checksums = header.version == TokensHeader::kVersion;
+  if (!has_checksums && header.version != TokensHeader::kVersionWithoutChecksums) {
+    reject(path, "is a .tokens file of version {}; this lockstep reads versions {} and {}",
+           header.version, TokensHeader::kVersionWithoutChecksums, TokensHeader::kVersion);
   }
   if (header.bytes_per_token != 2 && header.bytes_per_token != 4) {
     reject(path, "has {} bytes per token, where 2 or 4 were expected", header.bytes_per_token);
@@ -46,16 +63,17 @@ TokenLayout read_lockstep(Bytes bytes, const std::filesystem::path& path) {
   }
   const std::uint64_t payload_bytes = bytes.size() - sizeof(TokensHeader);
   const int width = static_cast<int>(header.bytes_per_token);
-  if (header.tokens > payload_bytes / header.bytes_per_token ||
-      header.documents > payload_bytes / 8 ||
-      document_ends_begin(header.tokens, width) + 8 * header.documents != bytes.size()) {
+  const bool may_fit = header.tokens <= payload_bytes / header.bytes_per_token &&
+                       header.documents <= payload_bytes / 8;
+  const std::uint64_t end =
+      may_fit ? document_ends_begin(header.tokens, width) + 8 * header.documents : 0;
+  const std::uint64_t blocks = may_fit && has_checksums ? blocks_of(end - sizeof(TokensHeader)) : 0;
+  const std::uint64_t checksum_bytes = has_checksums ? 4 * (blocks + 1) : 0;
+  if (!may_fit || end + checksum_bytes != bytes.size()) {
     reject(path, "has {} bytes, which is not what {} tokens and {} documents take", bytes.size(),
            header.tokens, header.documents);
   }
-  if (header.documents > 0 && number_at<std::uint64_t>(bytes, bytes.size() - 8) != header.tokens) {
-    reject(path, "has {} tokens, but its last document ends at {}", header.tokens,
-           number_at<std::uint64_t>(bytes, bytes.size() - 8));
-  }
+  if (has_checksums) check_header(bytes, end, blocks, path);
   const bool knows_tokenizer = header.tokenizer != std::array<std::byte, 16>{};
   return {.format = TokenFormat::kLockstep,
           .begin = sizeof(TokensHeader),
@@ -63,7 +81,9 @@ TokenLayout read_lockstep(Bytes bytes, const std::filesystem::path& path) {
           .tokens = header.tokens,
           .vocabulary = static_cast<std::int64_t>(header.vocabulary),
           .documents = header.documents,
-          .tokenizer = knows_tokenizer ? to_hex(header.tokenizer) : ""};
+          .tokenizer = knows_tokenizer ? to_hex(header.tokenizer) : "",
+          .checksums = has_checksums ? end : 0,
+          .blocks = blocks};
 }
 
 bool is_llm_c(std::int32_t magic) {
@@ -205,6 +225,16 @@ TokenLayout read_layout(Bytes bytes, Bytes index, const std::filesystem::path& p
     return read_llm_c(bytes, path);
   }
   return read_raw(bytes, path);
+}
+
+void check_last_document(const TokenLayout& layout, Bytes bytes,
+                         const std::filesystem::path& path) {
+  if (layout.format != TokenFormat::kLockstep || layout.documents == 0) return;
+  const std::uint64_t end = document_ends_begin(layout.tokens, layout.width) + 8 * layout.documents;
+  const auto last = number_at<std::uint64_t>(bytes, end - 8);
+  if (last != layout.tokens) {
+    reject(path, "has {} tokens, but its last document ends at {}", layout.tokens, last);
+  }
 }
 
 TokenFile::Document read_document(const TokenLayout& layout, Bytes bytes, Bytes index,

@@ -21,7 +21,8 @@ inline constexpr std::int64_t kLargestVocabularyOfTwoBytes = 1 << 16;
 // Of .tokens.
 struct TokensHeader {
   static constexpr std::array<char, 8> kMagic = {'L', 'O', 'C', 'K', 'T', 'O', 'K', 'S'};
-  static constexpr std::uint32_t kVersion = 1;
+  static constexpr std::uint32_t kVersion = 2;
+  static constexpr std::uint32_t kVersionWithoutChecksums = 1;
 
   std::array<char, 8> magic = kMagic;
   std::uint32_t version = kVersion;
@@ -72,6 +73,9 @@ struct TokenLayout {
   std::int64_t vocabulary = 0;
   std::uint64_t documents = 0;
   std::string tokenizer;  // hash in hexadecimal digits; empty: not known
+  // Of .tokens: where the checksums of blocks begin, and how many there are. 0: it has none.
+  std::size_t checksums = 0;
+  std::uint64_t blocks = 0;
 };
 
 bool begins_with(std::span<const std::byte> bytes, std::span<const char> magic);
@@ -79,6 +83,9 @@ bool begins_with(std::span<const std::byte> bytes, std::span<const char> magic);
 // Error(kProtocol), with `path`, for an invalid file.
 TokenLayout read_layout(std::span<const std::byte> bytes, std::span<const std::byte> index,
                         const std::filesystem::path& path);
+// Throws Error(kProtocol) if the documents of a .tokens do not end with its tokens.
+void check_last_document(const TokenLayout& layout, std::span<const std::byte> bytes,
+                         const std::filesystem::path& path);
 // Throws Error(kProtocol) if the bounds of this document are invalid.
 TokenFile::Document read_document(const TokenLayout& layout, std::span<const std::byte> bytes,
                                   std::span<const std::byte> index, std::uint64_t number,

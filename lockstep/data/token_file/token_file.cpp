@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/mapped_file.h"
+#include "lockstep/data/token_file/checksums.h"
 #include "lockstep/data/token_file/formats.h"
 
 namespace lockstep::data {
@@ -43,7 +44,14 @@ struct TokenFile::Mapped {
   MappedFile data;
   MappedFile index;  // Megatron's
   TokenLayout layout;
+  std::unique_ptr<BlockVerifier> verifier;  // nullptr: the file has no checksums
 
+  // The bytes that say where it begins and ends.
+  void verify_document(std::uint64_t number) const {
+    if (!verifier) return;
+    const std::size_t end = document_ends_begin(layout.tokens, layout.width) + 8 * (number + 1);
+    verifier->verify(end - (number > 0 ? 16 : 8), end);
+  }
   void check_whole() const {
     data.check_whole();
     index.check_whole();
@@ -61,6 +69,13 @@ TokenFile::TokenFile(const fs::path& path) : mapped_(std::make_unique<Mapped>())
   }
   mapped_->data = MappedFile(mapped_->path, MappedFile::Watch::kSize);
   mapped_->layout = read_layout(mapped_->data.bytes(), mapped_->index.bytes(), mapped_->path);
+  const TokenLayout& layout = mapped_->layout;
+  if (layout.checksums > 0) {
+    mapped_->verifier = std::make_unique<BlockVerifier>(mapped_->data, mapped_->path, layout.begin,
+                                                        layout.checksums, layout.blocks);
+    mapped_->verifier->verify_sample();
+  }
+  check_last_document(layout, mapped_->data.bytes(), mapped_->path);
 }
 
 TokenFile::TokenFile(TokenFile&&) noexcept = default;
@@ -73,6 +88,7 @@ int TokenFile::bytes_per_token() const { return mapped_->layout.width; }
 std::uint64_t TokenFile::size() const { return mapped_->layout.tokens; }
 std::int64_t TokenFile::vocabulary() const { return mapped_->layout.vocabulary; }
 std::uint64_t TokenFile::documents() const { return mapped_->layout.documents; }
+std::uint64_t TokenFile::checksums() const { return mapped_->layout.blocks; }
 const std::string& TokenFile::tokenizer_hash() const { return mapped_->layout.tokenizer; }
 
 TokenFile::Document TokenFile::document(std::uint64_t index) const {
@@ -81,6 +97,7 @@ TokenFile::Document TokenFile::document(std::uint64_t index) const {
          path().string(), documents(), index);
   }
   mapped_->check_whole();
+  mapped_->verify_document(index);
   const Document document =
       read_document(mapped_->layout, mapped_->data.bytes(), mapped_->index.bytes(), index, path());
   mapped_->check_whole();
@@ -94,7 +111,9 @@ void TokenFile::read(std::uint64_t first, std::span<TokenId> to, std::int64_t li
          path().string(), layout.tokens, to.size(), first);
   }
   if (layout.vocabulary > 0) limit = std::min(limit, layout.vocabulary);
-  const std::byte* from = mapped_->data.bytes().data() + layout.begin + first * layout.width;
+  const std::size_t begin = layout.begin + first * layout.width;
+  if (mapped_->verifier) mapped_->verifier->verify(begin, begin + to.size() * layout.width);
+  const std::byte* from = mapped_->data.bytes().data() + begin;
   const std::uint32_t largest =
       layout.width == 2 ? widen<std::uint16_t>(from, to) : widen<std::uint32_t>(from, to);
   mapped_->check_whole();

@@ -9,7 +9,9 @@
 //
 // A file is not believed: sizes that do not fit together throw Error(kProtocol) when it is opened;
 // an id that is out of the vocabulary throws when it is read, and so does all reading of a file
-// that became shorter since it was opened. Constant: any number of threads may read at once.
+// that became shorter since it was opened. lockstep's own files have a checksum for each block of
+// 64 KiB: it is compared when the first of its tokens is read, that of some blocks when the file is
+// opened. Any number of threads may read at once.
 #pragma once
 
 #include <cstdint>
@@ -47,11 +49,14 @@ class TokenFile {
     std::uint64_t end = 0;
   };
   Document document(std::uint64_t index) const;
+  // How many blocks have a checksum; 0: the file has none.
+  std::uint64_t checksums() const;
   // content_hash() of the json of the tokenizer that made it; empty where the file does not say.
   const std::string& tokenizer_hash() const;
 
   // The tokens first, first + 1, ... Throws Error(kInvalidArgument) beyond the end, and for an id
-  // that is not below `limit`, with its position; Error(kProtocol) where the file became shorter.
+  // that is not below `limit`, with its position; Error(kProtocol) where the file became shorter,
+  // or where bytes were changed since it was written, with the block.
   void read(std::uint64_t first, std::span<TokenId> to, std::int64_t limit) const;
 
  private:

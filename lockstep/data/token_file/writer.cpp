@@ -7,7 +7,9 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/unfinished_file.h"
+#include "lockstep/base/simd/crc32c.h"
 #include "lockstep/base/text/hex.h"
+#include "lockstep/data/token_file/checksums.h"
 #include "lockstep/data/token_file/formats.h"
 
 namespace lockstep::data {
@@ -85,6 +87,9 @@ struct TokenWriter::Writing {
   }
 
   void flush() {
+    if (setup.format == TokenFormat::kLockstep) {
+      checksums.add(std::span(buffer).subspan(file.size() == 0 ? sizeof(TokensHeader) : 0));
+    }
     file.append(buffer);
     buffer.clear();
   }
@@ -104,8 +109,15 @@ struct TokenWriter::Writing {
       std::copy(hash->begin(), hash->end(), header.tokenizer.begin());
     }
     const std::vector<std::byte> padding(document_ends_begin(tokens, width) - file.size());
-    file.append(padding);
-    file.append(std::as_bytes(std::span(ends)));
+    for (const auto bytes : {std::span<const std::byte>(padding),
+                             std::span<const std::byte>(std::as_bytes(std::span(ends)))}) {
+      checksums.add(bytes);
+      file.append(bytes);
+    }
+    const std::vector<std::uint32_t> blocks = checksums.finish();
+    file.append(std::as_bytes(std::span(blocks)));
+    file.append(
+        bytes_of_value(crc32c(std::as_bytes(std::span(blocks)), crc32c(bytes_of_value(header)))));
     file.overwrite(0, bytes_of_value(header));
   }
 
@@ -149,6 +161,7 @@ struct TokenWriter::Writing {
   UnfinishedFile file;
   std::optional<UnfinishedFile> index;  // Megatron's
   std::vector<std::byte> buffer;        // ids that are not in the file yet
+  BlockChecksums checksums;             // of lockstep's own format
   std::uint64_t tokens = 0;
   std::vector<std::uint64_t> ends;  // of documents
 };

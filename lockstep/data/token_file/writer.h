@@ -3,7 +3,7 @@
 // lockstep, .tokens; all numbers are little-endian:
 //
 //   byte 0   "LOCKTOKS"
-//        8   u32  version, 1
+//        8   u32  version, 2; files of version 1 have no checksums
 //       12   u32  bytes per token, 2 or 4
 //       16   u64  vocabulary: all ids are below it
 //       24   u64  tokens
@@ -12,6 +12,8 @@
 //       56   u64  0
 //       64   ids, one after the other; zeros up to a multiple of 8 bytes
 //            u64 for each document: the token at which it ends, rising, the last one `tokens`
+//            u32 for each block of 64 KiB from byte 64 to here, the last one shorter: its CRC-32C
+//            u32 CRC-32C of the header and the checksums of blocks
 //
 // nanogpt, .bin      u16 ids and nothing else
 // llm.c, .bin        256 i32: 20240520, 1, tokens, zeros; then u16 ids

@@ -2,8 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/data/unicode/unicode.h"
-#include "lockstep/data/unicode/utf8.h"
+#include "lockstep/data/tokenizer/white_space.h"
 
 namespace lockstep::data {
 namespace {
@@ -12,34 +11,6 @@ constexpr std::size_t kLongestAddedToken = 1024;  // searching is as slow as it 
 
 std::size_t byte_at(std::string_view text, std::size_t at) {
   return static_cast<unsigned char>(text[at]);
-}
-
-bool is_space(std::string_view text, const Utf8Character& character) {
-  return character.bytes > 0 && !text.empty() &&
-         (CharacterClasses::instance()[character.code_point] & kSpace) != 0;
-}
-
-// Bytes of white space at the front.
-std::size_t front_space(std::string_view text) {
-  std::size_t bytes = 0;
-  while (bytes < text.size()) {
-    const Utf8Character character = decode_utf8(text.substr(bytes));
-    if (!is_space(text, character)) break;
-    bytes += character.bytes;
-  }
-  return bytes;
-}
-
-// Bytes of `text` without white space at its end.
-std::size_t without_back_space(std::string_view text) {
-  while (!text.empty()) {
-    std::size_t begin = text.size() - 1;
-    while (begin > 0 && (byte_at(text, begin) & 0xc0) == 0x80) --begin;
-    const Utf8Character character = decode_utf8(text.substr(begin));
-    if (character.bytes != text.size() - begin || !is_space(text, character)) break;
-    text.remove_suffix(character.bytes);
-  }
-  return text.size();
 }
 
 }  // namespace
@@ -113,6 +84,7 @@ AddedTokens AddedTokens::parse(const JsonPart& root, const Normalizer& normalize
   std::vector<AddedToken> raw;
   std::vector<AddedToken> normalized;
   std::unordered_set<TokenId> ids;
+  std::unordered_map<TokenId, std::string> normalized_texts;
   if (root.has("added_tokens")) {
     const JsonPart list = root.at("added_tokens");
     vocabulary.expect(list.size());
@@ -137,32 +109,45 @@ AddedTokens AddedTokens::parse(const JsonPart& root, const Normalizer& normalize
         raw.push_back(std::move(token));
         continue;
       }
-      token.text = normalizer(text);
+      token.text = normalizer(text).text;
+      if (token.text != text) normalized_texts.emplace(token.id, token.text);
       if (!token.text.empty()) normalized.push_back(std::move(token));
     }
   }
-  return {AddedTokenSet(std::move(raw)), AddedTokenSet(std::move(normalized)), std::move(ids)};
+  return {AddedTokenSet(std::move(raw)), AddedTokenSet(std::move(normalized)), std::move(ids),
+          std::move(normalized_texts)};
 }
 
 void AddedTokens::encode(std::string_view text, const Normalizer& normalizer,
                          std::vector<TokenId>& encoded,
                          const std::function<void(std::string_view, bool)>& visit) const {
+  const std::size_t before = encoded.size();
   bool is_first = true;
-  const auto add = [&](std::string_view stretch, const AddedToken* token) {
+  const auto add = [&](std::string_view stretch, bool from_begin, const AddedToken* token) {
     if (token != nullptr) {
       encoded.push_back(token->id);
     } else {
-      visit(stretch, is_first);
+      visit(stretch, is_first && from_begin);
     }
     is_first = false;
   };
-  raw.cut(text, [&](std::string_view stretch, const AddedToken* token) {
-    if (token != nullptr || normalizer.is_identity()) {
-      if (token != nullptr || normalized.empty()) return add(stretch, token);
-      return normalized.cut(stretch, add);
-    }
-    normalized.cut(normalizer(stretch), add);
-  });
+  try {
+    raw.cut(text, [&](std::string_view stretch, const AddedToken* token) {
+      if (token != nullptr) return add(stretch, true, token);
+      const NormalizedText made = normalizer.is_identity() ? NormalizedText{} : normalizer(stretch);
+      const std::string_view normal = normalizer.is_identity() ? stretch : made.text;
+      if (normalized.empty()) {
+        if (!normal.empty()) add(normal, made.from_begin, nullptr);
+        return;
+      }
+      normalized.cut(normal, [&](std::string_view part, const AddedToken* found) {
+        add(part, made.from_begin, found);
+      });
+    });
+  } catch (...) {
+    encoded.resize(before);
+    throw;
+  }
 }
 
 }  // namespace lockstep::data

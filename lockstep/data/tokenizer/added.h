@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -49,14 +50,17 @@ struct AddedTokens {
   AddedTokenSet raw;
   AddedTokenSet normalized;
   std::unordered_set<TokenId> ids;
+  // Of those that are another text when normalized: they decode to that.
+  std::unordered_map<TokenId, std::string> normalized_texts;
 
   bool has(TokenId id) const { return ids.contains(id); }
 
   // Adds them to the vocabulary too.
   static AddedTokens parse(const JsonPart& root, const Normalizer& normalizer,
                            Vocabulary& vocabulary);
-  // For the stretches of a text between them `visit` gets the normalized text, and whether it is
-  // the front of the text; ids of the tokens go to `encoded`.
+  // For the stretches of a text between them `visit` gets the normalized text, and whether it
+  // begins with what the text begins with; ids of the tokens go to `encoded`, which is as before
+  // where `visit` throws.
   void encode(std::string_view text, const Normalizer& normalizer, std::vector<TokenId>& encoded,
               const std::function<void(std::string_view text, bool is_first)>& visit) const;
 };

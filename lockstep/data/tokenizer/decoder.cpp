@@ -1,38 +1,101 @@
 #include "lockstep/data/tokenizer/decoder.h"
 
+#include <algorithm>
+
 #include "lockstep/base/text/hex.h"
+#include "lockstep/data/unicode/utf8.h"
 
 namespace lockstep::data {
+namespace {
+
+constexpr std::int64_t kMostStripped = 1 << 20;
+
+std::string replaced(std::string_view text, std::string_view what, std::string_view with) {
+  std::string result;
+  while (true) {
+    const std::size_t at = std::min(text.find(what), text.size());
+    result += text.substr(0, at);
+    if (at == text.size()) return result;
+    result += with;
+    text.remove_prefix(at + what.size());
+  }
+}
+
+std::string byte_of(std::string_view token) {
+  if (token.size() == 6 && token.starts_with("<0x") && token.ends_with('>')) {
+    if (const auto byte = from_hex(token.substr(3, 2))) {
+      return std::string(1, static_cast<char>(byte->front()));
+    }
+  }
+  return std::string(token);
+}
+
+const JsonPart& as_character(const JsonPart& part) {
+  const std::string_view text = part.text();
+  if (text.empty() || decode_utf8(text).bytes != text.size()) {
+    part.reject("a character was expected");
+  }
+  return part;
+}
+
+}  // namespace
 
 TokenDecoder::TokenDecoder(const JsonPart& part) { add(part); }
+
+void TokenDecoder::add_strip(const JsonPart& part) {
+  const std::string content(as_character(part.at("content")).text());
+  const auto start = static_cast<std::size_t>(part.at("start").whole(0, kMostStripped));
+  const auto stop = static_cast<std::size_t>(part.at("stop").whole(0, kMostStripped));
+  if (fused_) {
+    if (content != " " || stop != 0) {
+      part.unsupported("behind Fuse only blanks can be stripped, and only at the front");
+    }
+    stripped_blanks_ += start;
+    return;
+  }
+  if (byte_fallback_) part.unsupported("Strip between ByteFallback and Fuse is not supported");
+  steps_.emplace_back([content, start, stop](std::string_view token, bool /*is_first*/) {
+    for (std::size_t i = 0; i < start && token.starts_with(content); ++i) {
+      token.remove_prefix(content.size());
+    }
+    for (std::size_t i = 0; i < stop && token.ends_with(content); ++i) {
+      token.remove_suffix(content.size());
+    }
+    return std::string(token);
+  });
+}
 
 void TokenDecoder::add(const JsonPart& part) {
   const std::string_view type = part.at("type").text();
   if (type == "Sequence") {
     const JsonPart list = part.at("decoders");
     for (std::size_t i = 0; i < list.size(); ++i) add(list.at(i));
+  } else if (type == "Strip") {
+    add_strip(part);
+  } else if (type == "Fuse") {
+    fused_ = true;
+  } else if (fused_) {
+    part.unsupported("'{}' follows Fuse, behind which only Strip is supported", type);
   } else if (type == "Replace") {
     const JsonPart pattern = part.at("pattern");
     if (!pattern.has("String")) pattern.unsupported("a decoder can only replace a 'String'");
     const JsonPart what = pattern.at("String");
     if (what.text().empty()) what.reject("an empty text cannot be replaced");
-    replaced_.emplace_back(what.text(), part.at("content").text());
+    steps_.emplace_back(
+        [what = std::string(what.text()), with = std::string(part.at("content").text())](
+            std::string_view token, bool /*is_first*/) { return replaced(token, what, with); });
   } else if (type == "Metaspace") {
-    const JsonPart replacement = part.at("replacement");
-    if (replacement.text().empty()) replacement.reject("a character was expected");
-    replaced_.emplace_back(replacement.text(), " ");
+    const std::string what(as_character(part.at("replacement")).text());
     const bool add_prefix_space = part.flag_or("add_prefix_space", true);
-    const std::string_view scheme =
-        part.text_or("prepend_scheme", add_prefix_space ? "always" : "never");
-    stripped_blanks_ += scheme == "never" ? 0 : 1;
+    const bool drops_first =
+        part.text_or("prepend_scheme", add_prefix_space ? "always" : "never") != "never";
+    steps_.emplace_back([what, drops_first](std::string_view token, bool is_first) {
+      return replaced(token, what, is_first && drops_first ? "" : " ");
+    });
   } else if (type == "ByteFallback") {
     byte_fallback_ = true;
-  } else if (type == "Strip") {
-    if (part.at("content").text() != " " || part.at("stop").whole(0, INT64_MAX) != 0) {
-      part.unsupported("a decoder can only strip blanks, and only at the front");
-    }
-    stripped_blanks_ += static_cast<std::size_t>(part.at("start").whole(0, 1 << 20));
-  } else if (type != "Fuse") {
+    steps_.emplace_back([](std::string_view token, bool /*is_first*/) { return byte_of(token); });
+  } else {
     part.unsupported(
         "unknown decoder '{}' for tokens of characters; lockstep supports Replace, ByteFallback, "
         "Fuse, Strip, Metaspace and Sequence",
@@ -40,19 +103,9 @@ void TokenDecoder::add(const JsonPart& part) {
   }
 }
 
-std::string TokenDecoder::operator()(std::string_view token) const {
-  if (byte_fallback_ && token.size() == 6 && token.starts_with("<0x") && token.ends_with('>')) {
-    if (const auto byte = from_hex(token.substr(3, 2))) {
-      return std::string(1, static_cast<char>(byte->front()));
-    }
-  }
+std::string TokenDecoder::operator()(std::string_view token, bool is_first) const {
   std::string text(token);
-  for (const auto& [what, with] : replaced_) {
-    for (std::size_t at = text.find(what); at != std::string::npos;
-         at = text.find(what, at + with.size())) {
-      text.replace(at, what.size(), with);
-    }
-  }
+  for (const Step& step : steps_) text = step(text, is_first);
   return text;
 }
 

@@ -1,14 +1,14 @@
-// What a token's text becomes when ids are decoded: the "decoder" of a tokenizer.json whose tokens
-// are characters, like Llama 2's.
+// What token's texts become when ids are decoded: the "decoder" of a tokenizer.json whose tokens
+// are characters, like those of Llama 2 and T5.
 //
-// There are Replace (of a text), ByteFallback, Fuse, Strip (of blanks at the front), Metaspace and
-// Sequence of those.
+// There are Replace (of a text), ByteFallback, Strip, Metaspace, Fuse and Sequence of those; behind
+// Fuse there may only be a Strip of blanks at the front.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "lockstep/data/tokenizer/json.h"
@@ -20,15 +20,19 @@ class TokenDecoder {
   TokenDecoder() = default;  // tokens are what they say
   explicit TokenDecoder(const JsonPart& part);
 
-  std::string operator()(std::string_view token) const;
+  // is_first: it is the first of all that are decoded.
+  std::string operator()(std::string_view token, bool is_first) const;
   // How many blanks the front of a decoded text loses, if it has them.
   std::size_t stripped_blanks() const { return stripped_blanks_; }
 
  private:
+  using Step = std::function<std::string(std::string_view token, bool is_first)>;
   void add(const JsonPart& part);
+  void add_strip(const JsonPart& part);
 
-  std::vector<std::pair<std::string, std::string>> replaced_;
+  std::vector<Step> steps_;
   bool byte_fallback_ = false;
+  bool fused_ = false;
   std::size_t stripped_blanks_ = 0;
 };
 

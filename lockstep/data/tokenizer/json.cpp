@@ -76,6 +76,12 @@ std::int64_t JsonPart::whole(std::int64_t least, std::int64_t most) const {
   return value.get<std::int64_t>();
 }
 
+double JsonPart::number() const {
+  const Json& value = json_of(value_);
+  if (!value.is_number()) reject("expected a number, got {}", shown_json(value));
+  return value.get<double>();
+}
+
 std::size_t JsonPart::members() const {
   const Json& value = json_of(value_);
   if (!value.is_object()) reject("expected an object, got {}", shown_json(value));

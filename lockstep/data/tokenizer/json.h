@@ -37,6 +37,7 @@ class JsonPart {
   std::string_view text() const;
   bool flag() const;
   std::int64_t whole(std::int64_t least, std::int64_t most) const;
+  double number() const;
 
   // Of an object. A member that is null counts as missing.
   std::size_t members() const;

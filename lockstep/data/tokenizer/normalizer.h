@@ -1,6 +1,7 @@
 // What a tokenizer does to a text before it is cut: the "normalizer" of a tokenizer.json.
 //
-// There are Prepend, Replace, Lowercase, NFD, BertNormalizer and Sequence of those.
+// There are NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, Replace, Precompiled
+// (charsmap.h), BertNormalizer and Sequence of those.
 #pragma once
 
 #include <functional>
@@ -12,6 +13,14 @@
 
 namespace lockstep::data {
 
+struct NormalizedText {
+  std::string text;
+  // Whether its first character comes from the first one of the text that was normalized: where it
+  // does not, as behind white space that was stripped, Hugging Face's library takes what follows
+  // for the middle of a text (Metaspace's prepend_scheme "first").
+  bool from_begin = true;
+};
+
 class Normalizer {
  public:
   Normalizer() = default;  // leaves texts as they are
@@ -20,12 +29,13 @@ class Normalizer {
 
   bool is_identity() const { return steps_.empty(); }
   // Bytes that are no UTF-8 stay, but for BERT's.
-  std::string operator()(std::string_view text) const;
+  NormalizedText operator()(std::string_view text) const;
 
  private:
+  using Step = std::function<void(NormalizedText& text)>;
   void add(const JsonPart& part);
 
-  std::vector<std::function<std::string(std::string)>> steps_;
+  std::vector<Step> steps_;
 };
 
 }  // namespace lockstep::data

@@ -1,8 +1,19 @@
 #include "lockstep/data/tokenizer/split.h"
 
+#include <functional>
+
 #include "lockstep/data/tokenizer/splitters.h"
 
 namespace lockstep::data {
+namespace {
+
+// Whether `part` is of the bytes of `whole`, but not the first of them.
+bool is_behind(std::string_view part, std::string_view whole) {
+  return std::less<>()(whole.data(), part.data()) &&
+         std::less<>()(part.data(), whole.data() + whole.size());
+}
+
+}  // namespace
 
 PreTokenizer::PreTokenizer(const JsonPart& part) { add(part); }
 
@@ -20,6 +31,8 @@ void PreTokenizer::split(std::string_view text, bool is_first, Pieces& pieces) c
     for (std::size_t i = 0; i < before.size(); ++i) {
       step->split(before[i], is_first && i == 0, pieces);
     }
+    // White space that was thrown away was the beginning.
+    is_first = is_first && !pieces.list.empty() && !is_behind(pieces.list.front(), before.front());
   }
 }
 
@@ -47,12 +60,14 @@ void PreTokenizer::add(const JsonPart& part) {
     steps_.push_back(make_digit_splitter(part.flag_or("individual_digits", false)));
   } else if (type == "Metaspace") {
     steps_.push_back(make_metaspace(part));
+  } else if (type == "WhitespaceSplit") {
+    steps_.push_back(make_white_space_splitter());
   } else if (type == "BertPreTokenizer") {
     steps_.push_back(make_bert_splitter());
   } else {
     part.unsupported(
         "unknown pre-tokenizer '{}'; lockstep supports ByteLevel, Split, Digits, Metaspace, "
-        "BertPreTokenizer and Sequence",
+        "WhitespaceSplit, BertPreTokenizer and Sequence",
         type);
   }
 }

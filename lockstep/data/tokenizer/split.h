@@ -1,6 +1,7 @@
 // How a tokenizer cuts a text into words: the "pre_tokenizer" of a tokenizer.json.
 //
-// There are ByteLevel, Split, Digits, Metaspace, BertPreTokenizer and Sequence of those.
+// There are ByteLevel, Split, Digits, Metaspace, WhitespaceSplit, BertPreTokenizer and Sequence of
+// those.
 #pragma once
 
 #include <deque>
@@ -47,7 +48,8 @@ class PreTokenizer {
   // Where it puts a blank before a text that does not begin with one, and before anything else.
   bool puts_blank_first() const { return blank_first_; }
 
-  // `text` is UTF-8 and has its blank. Fills pieces.list.
+  // `text` is UTF-8 and has its blank; is_first: it is the beginning of the whole text. Fills
+  // pieces.list.
   void split(std::string_view text, bool is_first, Pieces& pieces) const;
 
  private:

@@ -208,12 +208,19 @@ std::shared_ptr<const Splitter> make_digit_splitter(bool individual) {
 
 std::shared_ptr<const Splitter> make_blank_first() { return std::make_shared<BlankFirst>(); }
 
+std::shared_ptr<const Splitter> make_white_space_splitter() {
+  return std::make_shared<ClassSplitter>(std::uint8_t{kSpace}, Behavior::kRemoved);
+}
+
 std::shared_ptr<const Splitter> make_bert_splitter() { return std::make_shared<BertSplitter>(); }
 
 std::shared_ptr<const Splitter> make_metaspace(const JsonPart& part) {
   using Prepend = Metaspace::Prepend;
   const JsonPart replacement = part.at("replacement");
-  if (replacement.text().empty()) replacement.reject("a character was expected");
+  if (replacement.text().empty() ||
+      decode_utf8(replacement.text()).bytes != replacement.text().size()) {
+    replacement.reject("a character was expected");
+  }
   const bool add_prefix_space = part.flag_or("add_prefix_space", true);  // how it was once called
   const std::string_view scheme =
       part.text_or("prepend_scheme", add_prefix_space ? "always" : "never");

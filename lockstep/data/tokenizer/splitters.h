@@ -16,7 +16,9 @@ std::shared_ptr<const Splitter> make_digit_splitter(bool individual);
 std::shared_ptr<const Splitter> make_blank_first();
 // {"type": "Metaspace", "replacement": "▁", "prepend_scheme": ..., "split": ...}
 std::shared_ptr<const Splitter> make_metaspace(const JsonPart& part);
-// At white space, which is thrown away, and around each punctuation character.
+// At white space, which is thrown away.
+std::shared_ptr<const Splitter> make_white_space_splitter();
+// The same, and around each punctuation character.
 std::shared_ptr<const Splitter> make_bert_splitter();
 
 }  // namespace lockstep::data

@@ -2,8 +2,10 @@
 //
 //   byte        an id for each of the 256 bytes; any bytes come back exactly
 //   character   an id for each character (Unicode code point) of the text it was made from
-//   bpe         byte-level pair encoding as GPT-2 and Llama 3 have it; any bytes come back exactly
+//   bpe         pair encoding of bytes as GPT-2 and Llama 3 have it, where any bytes come back
+//               exactly, or of characters as Llama 2 and Gemma have it
 //   wordpiece   BERT's; texts come back up to case, accents and white space, as it throws them away
+//   unigram     SentencePiece's likeliest tokens, as T5 and XLM-R have it; texts come back normalized
 //
 // A Tokenizer is immutable and thread-safe.
 #pragma once
@@ -36,7 +38,7 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  virtual std::string_view kind() const = 0;    // "byte", "character", "bpe", "wordpiece"
+  virtual std::string_view kind() const = 0;  // "byte", "character", "bpe", "wordpiece", "unigram"
   virtual std::int64_t vocabulary() const = 0;  // all ids are below it
   virtual std::optional<TokenId> special(Special which) const = 0;
 
@@ -48,8 +50,8 @@ class Tokenizer {
   // Appends the bytes of `ids`. Throws Error(kInvalidArgument) for an id that is out of range.
   virtual void decode(std::span<const TokenId> ids, std::string& text) const = 0;
 
-  // Text from which parse_tokenizer() makes an equal tokenizer. For bpe and wordpiece it is a
-  // tokenizer.json that Hugging Face's library reads as well.
+  // Text from which parse_tokenizer() makes an equal tokenizer. For bpe, wordpiece and
+  // unigram it is a tokenizer.json that Hugging Face's library reads as well.
   virtual std::string json() const = 0;
   // A tokenizer.json that Hugging Face's library makes an equal tokenizer of. Bytes that are no
   // UTF-8 have no text there: their ids decode to U+FFFD.

@@ -46,9 +46,9 @@ std::optional<TokenId> Vocabulary::find_one_of(
 std::optional<TokenId> find_special(const Vocabulary& vocabulary, Special which) {
   switch (which) {
     case Special::kEndOfText:
-      return vocabulary.find_one_of({"<|endoftext|>", "<|end_of_text|>", "</s>"});
+      return vocabulary.find_one_of({"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"});
     case Special::kBegin:
-      return vocabulary.find_one_of({"<|begin_of_text|>", "<s>"});
+      return vocabulary.find_one_of({"<|begin_of_text|>", "<s>", "<bos>"});
     case Special::kUnknown:
       return vocabulary.find_one_of({"<unk>", "[UNK]"});
     case Special::kPadding:

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "lockstep/data/unicode/unicode.h"
+#include "lockstep/data/unicode/normalization.h"
 #include "lockstep/data/unicode/utf8.h"
 
 namespace lockstep::data {
@@ -76,7 +76,7 @@ std::string BertNormalizer::operator()(std::string_view text) const {
     if (clean_text) run = cleaned(run);
     if (handle_chinese_chars) run = spaced(run);
     if (strip_accents) {
-      run = decompose(run);
+      run = to_normal_form(run, NormalForm::kNfd);
       std::erase_if(run, [&](char32_t point) { return (classes[point] & kNonspacingMark) != 0; });
     }
     if (lowercase) run = to_lower_case(run);

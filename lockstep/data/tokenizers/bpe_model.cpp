@@ -45,7 +45,7 @@ BpeModel::BpeModel(const JsonPart& part, const Vocabulary& vocabulary, bool byte
           "tokens with a mark for where in a word they stand are not supported");
     }
   }
-  if (part.has("dropout")) {
+  if (part.has("dropout") && part.at("dropout").number() != 0) {
     part.at("dropout").unsupported("dropout of merges is not supported; set it to null");
   }
   if (part.has("unk_token")) {

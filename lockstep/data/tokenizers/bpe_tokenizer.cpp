@@ -1,6 +1,5 @@
 #include "lockstep/data/tokenizers/bpe_tokenizer.h"
 
-#include "lockstep/data/tokenizer/decoder.h"
 #include "lockstep/data/tokenizer/ids.h"
 #include "lockstep/data/tokenizers/bpe_bytes.h"
 #include "lockstep/data/unicode/utf8.h"
@@ -16,44 +15,28 @@ BpeTokenizer::BpeTokenizer(const JsonPart& root, std::string_view json) : json_(
   model_ = std::make_unique<BpeModel>(model, model_tokens, pre_tokenizer_.is_byte_level());
   vocabulary_ = model_tokens;
   added_ = AddedTokens::parse(root, normalizer_, vocabulary_);
-  read_texts(root, model_tokens);
-}
-
-void BpeTokenizer::read_texts(const JsonPart& root, const Vocabulary& model_tokens) {
-  TokenDecoder decoder;
-  if (!pre_tokenizer_.is_byte_level() && root.has("decoder")) {
-    decoder = TokenDecoder(root.at("decoder"));
-  }
-  stripped_blanks_ = decoder.stripped_blanks();
-  texts_.resize(static_cast<std::size_t>(vocabulary_.size()));
-  for (std::size_t id = 0; id < texts_.size(); ++id) {
-    const auto& token = vocabulary_.token(static_cast<TokenId>(id));
-    if (!token) continue;
-    texts_[id] = *token;
-    if (!model_tokens.find(*token) || added_.has(static_cast<TokenId>(id))) continue;
-    if (!pre_tokenizer_.is_byte_level()) {
-      texts_[id] = decoder(*token);
-    } else if (auto bytes = from_visible(*token)) {
-      texts_[id] = std::move(*bytes);
-    }
+  borders_ = read_text_borders(root, vocabulary_);
+  if (pre_tokenizer_.is_byte_level()) {
+    texts_ = TokenTexts(vocabulary_, [&](const std::string& token, TokenId id) {
+      if (!model_tokens.find(token) || added_.has(id)) return token;
+      return from_visible(token).value_or(token);
+    });
+  } else {
+    texts_ = TokenTexts(vocabulary_, added_,
+                        root.has("decoder") ? TokenDecoder(root.at("decoder")) : TokenDecoder());
   }
 }
 
 std::optional<TokenId> BpeTokenizer::special(Special which) const {
-  return which == Special::kUnknown ? model_->unknown() : find_special(vocabulary_, which);
+  if (which == Special::kUnknown) return model_->unknown();
+  return borders_.special(which, vocabulary_);
 }
 
 void BpeTokenizer::encode(std::string_view text, std::vector<TokenId>& ids) const {
   const typename WorkspacePool<Workspace>::Lease workspace(workspaces_);
-  const std::size_t before = ids.size();
-  try {
-    added_.encode(text, normalizer_, ids, [&](std::string_view stretch, bool is_first) {
-      encode_stretch(stretch, is_first, *workspace, ids);
-    });
-  } catch (...) {
-    ids.resize(before);
-    throw;
-  }
+  added_.encode(text, normalizer_, ids, [&](std::string_view stretch, bool is_first) {
+    encode_stretch(stretch, is_first, *workspace, ids);
+  });
 }
 
 void BpeTokenizer::encode_stretch(std::string_view text, bool is_first, Workspace& workspace,
@@ -108,16 +91,7 @@ void BpeTokenizer::encode_word(std::string_view word, Workspace& workspace,
 
 void BpeTokenizer::decode(std::span<const TokenId> ids, std::string& text) const {
   check_ids(ids, vocabulary_);
-  std::size_t strip = stripped_blanks_;
-  for (const TokenId id : ids) {
-    std::string_view token = texts_[static_cast<std::size_t>(id)];
-    while (strip > 0 && token.starts_with(' ')) {
-      token.remove_prefix(1);
-      --strip;
-    }
-    if (!token.empty()) strip = 0;
-    text += token;
-  }
+  texts_.append(ids, text);
 }
 
 }  // namespace lockstep::data

@@ -2,8 +2,8 @@
 //
 // A byte-level tokenizer decodes to exactly the encoded bytes. Bytes that are not UTF-8 are encoded
 // one by one, and the parts before and after them are encoded as separate texts. Other tokenizers
-// (Llama 2) decode exactly if the text contains no added token; for bytes that are not UTF-8 they
-// need a fallback to bytes.
+// (Llama 2, Gemma) decode exactly if the text contains no added token; for bytes that are not UTF-8
+// they need a fallback to bytes.
 #pragma once
 
 #include <memory>
@@ -13,6 +13,8 @@
 #include "lockstep/data/tokenizer/added.h"
 #include "lockstep/data/tokenizer/normalizer.h"
 #include "lockstep/data/tokenizer/split.h"
+#include "lockstep/data/tokenizer/text_borders.h"
+#include "lockstep/data/tokenizer/token_texts.h"
 #include "lockstep/data/tokenizer/tokenizer.h"
 #include "lockstep/data/tokenizer/word_cache.h"
 #include "lockstep/data/tokenizer/workspace.h"
@@ -48,7 +50,6 @@ class BpeTokenizer : public Tokenizer {
   // First cuts where that does not change ids: shorter words are more often in the cache.
   void encode_independent(std::string_view text, Workspace& workspace,
                           std::vector<TokenId>& ids) const;
-  void read_texts(const JsonPart& root, const Vocabulary& model_tokens);
 
   std::string json_;
   Normalizer normalizer_;
@@ -57,8 +58,8 @@ class BpeTokenizer : public Tokenizer {
   Vocabulary vocabulary_;
   std::unique_ptr<const BpeModel> model_;
   AddedTokens added_;
-  std::vector<std::string> texts_;   // of each id
-  std::size_t stripped_blanks_ = 0;  // of the front of what is decoded
+  TextBorders borders_;
+  TokenTexts texts_;
   mutable WorkspacePool<Workspace> workspaces_;
 };
 

@@ -3,6 +3,7 @@
 #include "lockstep/data/tokenizer/tokenizer.h"
 #include "lockstep/data/tokenizers/bpe_tokenizer.h"
 #include "lockstep/data/tokenizers/character_tokenizer.h"
+#include "lockstep/data/tokenizers/unigram_tokenizer.h"
 #include "lockstep/data/tokenizers/wordpiece_tokenizer.h"
 
 namespace lockstep::data {
@@ -22,10 +23,12 @@ std::unique_ptr<Tokenizer> parse_tokenizer(std::string_view json, std::string_vi
     root.unsupported("unknown kind of tokenizer '{}'; expected byte or character", kind);
   }
   const JsonPart model = root.at("model");
-  const std::string_view type = model.text_or("type", model.has("merges") ? "BPE" : "WordPiece");
+  const std::string_view type = model.text_or(
+      "type", model.has("merges") ? "BPE" : (model.has("unk_id") ? "Unigram" : "WordPiece"));
   if (type == "BPE") return std::make_unique<BpeTokenizer>(root, json);
   if (type == "WordPiece") return std::make_unique<WordPieceTokenizer>(root, json);
-  model.unsupported("unknown model type '{}'; lockstep supports BPE and WordPiece", type);
+  if (type == "Unigram") return std::make_unique<UnigramTokenizer>(root, json);
+  model.unsupported("unknown model type '{}'; lockstep supports BPE, WordPiece and Unigram", type);
 }
 
 std::unique_ptr<Tokenizer> load_tokenizer(const std::filesystem::path& path) {

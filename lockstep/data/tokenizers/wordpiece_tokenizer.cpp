@@ -58,15 +58,9 @@ void WordPieceTokenizer::encode(std::string_view text, std::vector<TokenId>& ids
     replaced = replace_invalid_utf8(text);
     text = replaced;
   }
-  const std::size_t before = ids.size();
-  try {
-    added_.encode(text, normalizer_, ids, [&](std::string_view stretch, bool is_first) {
-      encode_stretch(stretch, is_first, *workspace, ids);
-    });
-  } catch (...) {
-    ids.resize(before);
-    throw;
-  }
+  added_.encode(text, normalizer_, ids, [&](std::string_view stretch, bool is_first) {
+    encode_stretch(stretch, is_first, *workspace, ids);
+  });
 }
 
 void WordPieceTokenizer::encode_stretch(std::string_view text, bool is_first, Workspace& workspace,

@@ -38,7 +38,7 @@ std::size_t bytes_behind_text(const data::Tokenizer& tokenizer, data::TokenId id
 }  // namespace
 
 std::vector<std::uint32_t> bytes_of_tokens(const data::Tokenizer& tokenizer) {
-  if (tokenizer.kind() == "wordpiece") return {};
+  if (tokenizer.kind() == "wordpiece" || tokenizer.kind() == "unigram") return {};
   std::vector<std::uint32_t> bytes;
   for (data::TokenId id = 0; id < tokenizer.vocabulary(); ++id) {
     const bool is_text = std::ranges::none_of(
