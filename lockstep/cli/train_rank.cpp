@@ -20,6 +20,7 @@
 #include "lockstep/live/report_file.h"
 #include "lockstep/parallel/strategy/mesh_of_job.h"
 #include "lockstep/train/observe/run_record.h"
+#include "lockstep/train/observe/straggler.h"
 #include "lockstep/train/run/job.h"
 #include "lockstep/train/trainer/run_group.h"
 
@@ -34,13 +35,29 @@ train::ProgressOptions progress_options(const train::RunOptions& options) {
   return progress;
 }
 
-// Reports every step to the supervisor.
+// Reports every step to the supervisor, and a straggler that is so many times as slow as the
+// others.
 class SupervisorReports : public train::RunObserver {
  public:
-  explicit SupervisorReports(const SupervisorLink& link) : link_(link) {}
+  SupervisorReports(const SupervisorLink& link, double evict_slow)
+      : link_(link), evict_slow_(evict_slow) {}
 
-  void begin(const train::RunFacts& facts) override { link_.report_step(facts.first_step - 1); }
-  void step(const train::StepRecord& record) override { link_.report_step(record.metrics.step); }
+  void begin(const train::RunFacts& facts) override {
+    link_.report_step(facts.first_step - 1);
+    if (evict_slow_ > 0) watch_.emplace(facts.work);
+  }
+  void step(const train::StepRecord& record) override {
+    link_.report_step(record.metrics.step);
+    if (!watch_) return;
+    watch_->add(record.metrics.costs);
+    const auto slow = watch_->straggler();
+    if (!slow || slow->times < evict_slow_) return;
+    link_.report_slow(slow->rank,
+                      fmt::format("it took {:.1f} times as long as the others in most of the last "
+                                  "steps (survive.evict_slow: {:g})",
+                                  slow->times, evict_slow_));
+    watch_.reset();
+  }
   void sample(std::int64_t, const std::string&) override {}
   void notice(const std::string&) override {}
   void warning(const std::string&) override {}
@@ -48,6 +65,8 @@ class SupervisorReports : public train::RunObserver {
 
  private:
   const SupervisorLink& link_;
+  double evict_slow_;
+  std::optional<train::StragglerWatch> watch_;  // until a straggler is reported
 };
 
 using Observers = std::vector<std::unique_ptr<train::RunObserver>>;
@@ -116,7 +135,10 @@ train::RunOutcome train_with_others(const train::RunSettings& settings, const Wo
                             .most = world.most_size};
   Observers observers = observers_of_rank(settings, all);
   if (supervisor && world.rank == 0) {
-    observers.push_back(std::make_unique<SupervisorReports>(*supervisor));
+    const train::TrainOptions& options = settings.options.train;
+    const bool evicts = train::cannot_evict(options.parallel).empty();
+    observers.push_back(
+        std::make_unique<SupervisorReports>(*supervisor, evicts ? options.survive.evict_slow : 0));
   }
   try {
     return train::run_training(settings, observers, stop, all);

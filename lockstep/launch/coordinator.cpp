@@ -111,9 +111,19 @@ void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
       from.kept = message.ranks;
       failed_ = message.count;
       return;
+    case JobMessage::Kind::kSlow:
+      return evict(message);
     default:
       return;
   }
+}
+
+// A slow job is better than one that has no restart left when a rank dies.
+void Coordinator::evict(const JobMessage& slow) {
+  if (recovers_ || loss_ || next_ || (warm_ == 0 && budget_.left() < 2)) return;
+  JobMessage message = slow;
+  message.kind = JobMessage::Kind::kEvict;
+  next_ = Action{.tell = std::move(message)};
 }
 
 void Coordinator::leave(int node, Deadline now) {

@@ -102,6 +102,7 @@ class Coordinator {
   bool is_elastic() const { return options_.least > 0; }
   int count_replacements() const;  // spares that would be one too few
   std::optional<Action> adapt(Deadline now, bool asked_to_stop);
+  void evict(const JobMessage& slow);
   Action regrouped(Deadline now);
   Action begin_adapted(bool any_kept, bool asked_to_stop);
   std::string most_restarts() const;

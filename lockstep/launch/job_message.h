@@ -6,9 +6,11 @@
 //              ready       no rank of this node is busy any more; these have kept their processes
 //              pool        so many spares of this node are warm, and so many start
 //              resize      somebody asks for another number of ranks
+//              slow        a rank delays the others
 //   node 0     recover     the generation ends; ranks have that long to notice
 //              regroup     ranks are to stop after a step, to begin in another number
 //              begin       the next generation begins
+//              evict       its node kills a rank, which is then lost
 //              notice      a sentence for everybody
 //              refused     a launcher that has come back cannot take part
 //
@@ -36,13 +38,16 @@ struct JobMessage {
     kPool,
     kResize,
     kRegroup,
+    kSlow,
+    kEvict,
   };
   Kind kind = Kind::kNotice;
   int generation = 0;
   // The node whose rank was lost, and which has reported it (recover); which is refused.
   int node = 0;
   int rank = 0;  // waits
-  // That did not answer in time (waits, recover); that have kept their processes (ready).
+  // That did not answer in time (waits, recover); that have kept their processes (ready); that is
+  // slow (slow, evict).
   std::vector<int> ranks;
   int exit_code = 1;                  // of a lost rank, for the job if it cannot continue
   bool ended_itself = false;          // a lost rank: by an error of its own

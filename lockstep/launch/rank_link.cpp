@@ -25,6 +25,7 @@ constexpr std::string_view kFinalReport = "final";
 constexpr std::string_view kReadyReport = "ready";
 constexpr std::string_view kLostReport = "lost ";
 constexpr std::string_view kHungReport = "hung ";
+constexpr std::string_view kSlowReport = "slow ";
 constexpr std::string_view kLeave = "leave";
 constexpr std::string_view kEnd = "end";
 constexpr std::size_t kLongestPacket = 4096;
@@ -50,15 +51,15 @@ std::optional<std::string> receive_packet(int fd, int flags) {
 }
 
 // "1,3 TEXT"
-std::optional<RankReport> parse_hung(std::string_view text) {
-  RankReport report{.kind = RankReport::Kind::kLost};
+std::optional<RankReport> parse_ranks(RankReport::Kind kind, std::string_view text) {
+  RankReport report{.kind = kind};
   const std::size_t space = text.find(' ');
   if (space == std::string_view::npos) return std::nullopt;
   for (const std::string_view part : split_text(text.substr(0, space), ',')) {
     int rank = 0;
     const auto [end, error] = std::from_chars(part.data(), part.data() + part.size(), rank);
     if (error != std::errc() || end != part.data() + part.size()) return std::nullopt;
-    report.hung.push_back(rank);
+    report.ranks.push_back(rank);
   }
   report.text = text.substr(space + 1);
   return report;
@@ -84,10 +85,13 @@ std::optional<RankReport> RankLink::take() {
       return RankReport{.kind = RankReport::Kind::kLost,
                         .text = packet->substr(kLostReport.size())};
     }
-    if (packet->starts_with(kHungReport)) {
-      auto hung = parse_hung(std::string_view(*packet).substr(kHungReport.size()));
-      if (!hung) continue;
-      return hung;
+    const std::string_view text = *packet;
+    if (text.starts_with(kHungReport) || text.starts_with(kSlowReport)) {
+      const bool is_slow = text.starts_with(kSlowReport);
+      auto report = parse_ranks(is_slow ? RankReport::Kind::kSlow : RankReport::Kind::kLost,
+                                text.substr(kHungReport.size()));
+      if (!report) continue;
+      return report;
     }
     RankReport report;
     long long step = 0;
@@ -151,6 +155,10 @@ std::optional<SupervisorLink::Request> SupervisorLink::await_request(int generat
 
 void SupervisorLink::report_step(std::int64_t step) const {
   send_packet(fd_.get(), fmt::format("step {}", step));
+}
+
+void SupervisorLink::report_slow(int rank, const std::string& how) const {
+  send_packet(fd_.get(), fmt::format("{}{} {}", kSlowReport, rank, how));
 }
 
 void SupervisorLink::report_final() const { send_packet(fd_.get(), kFinalReport); }

@@ -4,6 +4,7 @@
 //   rank          step 41        its last step, as it proceeds
 //                 lost TEXT      it has lost other ranks, has unwound and waits
 //                 hung 1,3 TEXT  the same, because ranks 1 and 3 did not answer in time
+//                 slow 3 TEXT    rank 3 delays all others, and may be replaced
 //                 ready          it waits for a generation without a loss: a spare that has begun,
 //                                or a rank after a step, with all others, because of `regroup`
 //                 final          it ends with an error that would come again
@@ -28,11 +29,11 @@
 namespace lockstep {
 
 struct RankReport {
-  enum class Kind : std::uint8_t { kStep, kLost, kReady, kFinal };
+  enum class Kind : std::uint8_t { kStep, kLost, kSlow, kReady, kFinal };
   Kind kind = Kind::kStep;
   std::int64_t step = 0;
-  std::string text;       // why it has lost others
-  std::vector<int> hung;  // that did not answer in time
+  std::string text;        // why it has lost others; how slow
+  std::vector<int> ranks;  // that did not answer in time; that is slow
 };
 
 // Which generation a rank is to join, and its place there.
@@ -80,6 +81,7 @@ class SupervisorLink {
   std::optional<Request> await_request(int generation, int cancel) const;
   // Neither waits; a report that does not fit is dropped.
   void report_step(std::int64_t step) const;
+  void report_slow(int rank, const std::string& how) const;
   void report_final() const;
   // Reports that this process waits, and for `why` it does: the loss of others, of which `hung` did
   // not answer in time; nothing: it has lost none. Waits, and returns the generation to join.

@@ -67,6 +67,7 @@ class Supervisor {
   void advance_recovery();
   void recover(const JobMessage& message);
   void end_hung(const std::vector<int>& hung);
+  void evict(const JobMessage& message);
   void end_stragglers();
   void start_generation(const JobMessage& message);
   std::vector<int> kept_ranks() const;

@@ -38,6 +38,8 @@ void Supervisor::hear_message(int node, const JobMessage& message) {
       say(message.text);
       for (const auto& rank : ranks_) rank->link()->send_regroup(setup_.generation);
       return;
+    case JobMessage::Kind::kEvict:
+      return evict(message);
     case JobMessage::Kind::kRefused:
       if (message.node != options_.node_rank) return;
       leave_job();

@@ -41,12 +41,20 @@ void Supervisor::hear(RankProcess& rank) {
                                            .regrouped = true}));
         }
         break;
+      case RankReport::Kind::kSlow: {
+        JobMessage message{.kind = JobMessage::Kind::kSlow,
+                           .generation = setup_.generation,
+                           .ranks = std::move(report->ranks)};
+        message.text = std::move(report->text);
+        job_link_.tell(encode(message));
+        break;
+      }
       case RankReport::Kind::kLost: {
         if (verdict_.is_failure()) rank.link()->send_end();  // it would wait for nothing
         JobMessage message{.kind = JobMessage::Kind::kWaits,
                            .generation = setup_.generation,
                            .rank = rank.rank(),
-                           .ranks = std::move(report->hung)};
+                           .ranks = std::move(report->ranks)};
         message.text = report->text;
         job_link_.tell(encode(message));
         rank.set_lost(std::move(report->text));
@@ -152,6 +160,16 @@ void Supervisor::end_hung(const std::vector<int>& hung) {
                             : "it runs, but others wait for it; its stack follows"));
     if (!stopped) rank->signal_process(stack_signal());
     kill_by_ = std::min(kill_by_, deadline_in(stopped ? std::chrono::seconds(0) : kStackTime));
+  }
+}
+
+void Supervisor::evict(const JobMessage& message) {
+  if (message.generation != setup_.generation || is_recovering_) return;
+  for (const auto& rank : ranks_) {
+    if (std::ranges::find(message.ranks, rank->rank()) == message.ranks.end()) continue;
+    if (!rank->is_busy()) continue;
+    say(fmt::format("{} is evicted: {}", rank->name(on_this_node()), message.text));
+    rank->signal_group(SIGKILL);
   }
 }
 

@@ -179,6 +179,26 @@ TEST_F(TrainRecovery, ReplacesARankThatHangs) {
                   SIGSTOP);
 }
 
+// The replacement is as slow, and is left alone: another eviction would take the last restart.
+TEST_F(TrainRecovery, ReplacesAStraggler) {
+  const auto straggling = [&](const std::string& dir, const std::string& more) {
+    return settings(dir,
+                    "train.steps=90 checkpoint.every=0 model.layers=4 model.hidden=96 "
+                    "train.seq_len=64 debug.slow_rank=1 debug.slow_factor=15 --ranks 3 " +
+                        more);
+  };
+  ASSERT_EQ(run_lockstep("train " + straggling("whole", "")).exit_code, 0);
+  const int status =
+      wait_for(start(straggling("evicted", "survive.evict_slow=4 --max-restarts 2")));
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << log();
+  EXPECT_EQ(losses("evicted"), losses("whole"));
+  const std::string says = " is evicted: it took ";
+  EXPECT_THAT(log(), AllOf(HasSubstr("rank 1 (pid"), HasSubstr(says),
+                           HasSubstr("with the states of rank")));
+  EXPECT_EQ(log().find(says), log().rfind(says)) << log();
+  expect_nobody_left("evicted");
+}
+
 // One that runs tells where it is.
 TEST_F(TrainRecovery, PrintsTheStackOfARankThatHangs) {
   const pid_t launcher =

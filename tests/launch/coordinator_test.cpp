@@ -157,6 +157,28 @@ TEST_F(CoordinatorTest, NamesRanksOfAnyNodeThatHang) {
   EXPECT_EQ(message.text, "rank 0 has lost others: no answer");
 }
 
+TEST_F(CoordinatorTest, EvictsASlowRankUnlessThatTakesTheLastRestart) {
+  begin();
+  coordinator_.reach(30, kNow);
+  JobMessage slow{.kind = Kind::kSlow, .ranks = {2}};
+  slow.text = "it took 4 times as long";
+  coordinator_.hear(0, slow, kNow);
+  const JobMessage evict = told();
+  EXPECT_EQ(evict.kind, Kind::kEvict);
+  EXPECT_THAT(evict.ranks, ElementsAre(2));
+  EXPECT_EQ(evict.text, slow.text);
+  coordinator_.hear(1, lost(), kNow);
+  EXPECT_THAT(told().more, HasSubstr("1 restart is left"));
+  coordinator_.hear(0, slow, kNow);  // while it recovers
+  EXPECT_FALSE(advance());
+  ready(0, {0, 1});
+  ready(1, {3});
+  begin(1);
+  slow.generation = 1;
+  coordinator_.hear(0, slow, kNow);
+  EXPECT_FALSE(advance());
+}
+
 TEST_F(CoordinatorTest, GivesRanksTimeToNoticeALossThatNobodyKnowsTheCauseOf) {
   begin();
   coordinator_.reach(1, kNow - 20s);

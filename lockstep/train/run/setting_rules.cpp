@@ -282,6 +282,11 @@ std::string mirror(const Facts& facts) {
   return cannot_mirror(facts.options.train, facts.ops.device());
 }
 
+std::string evict_slow(const Facts& facts) {
+  if (!has_several_workers(facts)) return "one worker delays nobody";
+  return cannot_evict(parallel_of(facts));
+}
+
 // offload.*
 
 std::string of_files(const Facts& facts) {
@@ -467,6 +472,7 @@ constexpr SettingRule kRules[] = {
     {"parallel.credit_mb", of_servers},
     {"parallel.check_every", check_every},
     {"survive.mirror", mirror},
+    {"survive.evict_slow", evict_slow},
     {"offload.folder", of_files},
     {"offload.overlap", offload_overlap},
     {"offload.bandwidth", of_files},
