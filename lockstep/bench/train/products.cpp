@@ -17,7 +17,7 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
   const std::int64_t hidden = to_signed(shape.hidden);
   const std::int64_t wide = to_signed(shape.feed_forward);
   const std::int64_t vocabulary = to_signed(shape.vocabulary);
-  const bool gated = is_like_llama(shape.family);
+  const bool gated = shape.parts().gated;
   const auto layers = static_cast<double>(shape.all_layers());
   const auto across = static_cast<double>(shape.decoder_layers);
   std::vector<Product> products;

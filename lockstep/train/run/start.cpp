@@ -204,7 +204,7 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
          from.string());
   }
   group.together([&] {
-    nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
+    nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options), replica);
   });
 }
 
