@@ -336,7 +336,7 @@ struct Rotary {
   Heads x;
   std::int64_t heads = 0;
   std::int64_t head_size = 0;  // even
-  std::int64_t stride = 0;     // from head to head, where these are parts of wider ones; 0: head_size
+  std::int64_t stride = 0;  // from head to head, where these are parts of wider ones; 0: head_size
   std::int64_t sequence = 0;
   std::int64_t first_position = 0;  // for rows that continue others, as in text generation
   float theta = 10000;

@@ -144,9 +144,9 @@ TokenFlops count_flops(const ModelShape& shape, Count sequence) {
                              ? 0
                              : shape.layers - shape.unwindowed_layers;
   const Count seen = std::min(shape.window, sequence);
-  flops.attention = 4 * real(shape.query_width()) *
-                    (real(attentions(shape) - windowed) * real(sequence) +
-                     real(windowed) * real(seen));
+  flops.attention =
+      4 * real(shape.query_width()) *
+      (real(attentions(shape) - windowed) * real(sequence) + real(windowed) * real(seen));
   flops.head = 2 * real(head_matrices(shape));
   return flops;
 }

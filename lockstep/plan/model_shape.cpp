@@ -192,8 +192,11 @@ const FamilyParts& parts_of(Family family) {
       .rms_norm = true, .rotary = true, .gated = true, .experts = true};
   static constexpr FamilyParts kQwen3{
       .rms_norm = true, .rotary = true, .gated = true, .qk_norm = true};
-  static constexpr FamilyParts kGptNeox{
-      .rotary = true, .partly_rotary = true, .rotary_share = 0.25, .parallel = true, .biases = true};
+  static constexpr FamilyParts kGptNeox{.rotary = true,
+                                        .partly_rotary = true,
+                                        .rotary_share = 0.25,
+                                        .parallel = true,
+                                        .biases = true};
   static constexpr FamilyParts kPhi3{
       .rms_norm = true, .rotary = true, .partly_rotary = true, .gated = true};
   switch (family) {

@@ -40,16 +40,16 @@ inline constexpr Family kAllFamilies[] = {Family::kGpt2,    Family::kLlama, Fami
 
 // What the models of a family are made of. A new family is a row of parts_of().
 struct FamilyParts {
-  bool causal = true;        // tokens see those before them; else all
-  bool rms_norm = false;     // else layer norms
-  bool rotary = false;       // else learned positions
+  bool causal = true;          // tokens see those before them; else all
+  bool rms_norm = false;       // else layer norms
+  bool rotary = false;         // else learned positions
   bool partly_rotary = false;  // of a share of every head, usually this one
   double rotary_share = 1;
-  bool gated = false;        // SwiGLU, three matrices; else two with an activation between
-  bool experts = false;      // of that feed-forward network
-  bool qk_norm = false;      // queries and keys have an RMS norm of every head
-  bool parallel = false;     // both branches of a layer read its input, usually
-  bool biases = false;       // of linear layers, usually; of layer norms always
+  bool gated = false;     // SwiGLU, three matrices; else two with an activation between
+  bool experts = false;   // of that feed-forward network
+  bool qk_norm = false;   // queries and keys have an RMS norm of every head
+  bool parallel = false;  // both branches of a layer read its input, usually
+  bool biases = false;    // of linear layers, usually; of layer norms always
 };
 const FamilyParts& parts_of(Family family);
 // The names of those whose parts are so: "llama, qwen3".
@@ -79,9 +79,9 @@ struct ModelShape {
   Count experts = 0;  // of a layer, in mixtral
   Count experts_per_token = 0;
   Head head = Head::kTied;
-  bool biases = true;       // of linear layers, and of layer norms
-  bool qkv_biases = false;  // of queries, keys and values where no other layer has any (Qwen2)
-  Count window = 0;         // tokens that attention sees, its own and those before; 0: all
+  bool biases = true;           // of linear layers, and of layer norms
+  bool qkv_biases = false;      // of queries, keys and values where no other layer has any (Qwen2)
+  Count window = 0;             // tokens that attention sees, its own and those before; 0: all
   Count unwindowed_layers = 0;  // the first ones, whose attention sees all nevertheless (Qwen2)
 
   Count head_width() const { return head_size > 0 ? head_size : hidden / heads; }

@@ -101,9 +101,8 @@ Model make_tested(Tiny tiny, const TensorGroup& group = {}, double dropout = 0) 
   return make_model(shape, options);
 }
 
-constexpr Tiny kTested[] = {Tiny::kGpt2, Tiny::kOddGpt2,        Tiny::kLlama,
-                            Tiny::kBert, Tiny::kEncoderDecoder, Tiny::kMixtral,
-                            Tiny::kQwen3, Tiny::kGptNeox};
+constexpr Tiny kTested[] = {Tiny::kGpt2,           Tiny::kOddGpt2, Tiny::kLlama, Tiny::kBert,
+                            Tiny::kEncoderDecoder, Tiny::kMixtral, Tiny::kQwen3, Tiny::kGptNeox};
 
 std::vector<float> floats_of(const Tensor& tensor) {
   const auto values = tensor.as<const float>();

@@ -177,9 +177,9 @@ void expect_like_one_rank(Tiny tiny, const Case& tested, const Whole& whole) {
   });
 }
 
-constexpr Tiny kDivisible[] = {Tiny::kGpt2, Tiny::kOddGpt2,        Tiny::kLlama,  Tiny::kOddLlama,
-                               Tiny::kBert, Tiny::kEncoderDecoder, Tiny::kMixtral,
-                               Tiny::kQwen3, Tiny::kGptNeox};
+constexpr Tiny kDivisible[] = {Tiny::kGpt2,     Tiny::kOddGpt2, Tiny::kLlama,
+                               Tiny::kOddLlama, Tiny::kBert,    Tiny::kEncoderDecoder,
+                               Tiny::kMixtral,  Tiny::kQwen3,   Tiny::kGptNeox};
 
 TEST(TensorParallel, LossesAndGradientsAreThoseOfOneRank) {
   for (const Tiny tiny : kDivisible) {

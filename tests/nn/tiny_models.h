@@ -32,12 +32,12 @@ enum class Tiny {
   kEncoderDecoder,
   kLinear
 };
-inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,       Tiny::kOddGpt2,        Tiny::kLlama,
-                                    Tiny::kOddLlama,   Tiny::kBert,           Tiny::kMixtral,
-                                    Tiny::kOddMixtral, Tiny::kQwen3,          Tiny::kGptNeox,
+inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,           Tiny::kOddGpt2, Tiny::kLlama,
+                                    Tiny::kOddLlama,       Tiny::kBert,    Tiny::kMixtral,
+                                    Tiny::kOddMixtral,     Tiny::kQwen3,   Tiny::kGptNeox,
                                     Tiny::kEncoderDecoder, Tiny::kLinear};
-inline constexpr Tiny kTransformers[] = {Tiny::kGpt2,  Tiny::kLlama,   Tiny::kBert,
-                                         Tiny::kMixtral, Tiny::kQwen3, Tiny::kGptNeox,
+inline constexpr Tiny kTransformers[] = {Tiny::kGpt2,          Tiny::kLlama, Tiny::kBert,
+                                         Tiny::kMixtral,       Tiny::kQwen3, Tiny::kGptNeox,
                                          Tiny::kEncoderDecoder};
 inline constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 

@@ -226,8 +226,7 @@ std::vector<AttentionOptions> odd_windows(DType dtype) {
   const auto shape = [dtype](std::int64_t batch, std::int64_t queries, std::int64_t keys,
                              std::int64_t heads, std::int64_t kv_heads, std::int64_t head_size,
                              std::int64_t window) {
-    return AttentionShape{batch,     queries, keys,  heads, kv_heads,
-                          head_size, true,    dtype, window};
+    return AttentionShape{batch, queries, keys, heads, kv_heads, head_size, true, dtype, window};
   };
   return {
       {.shape = shape(1, 1, 1, 1, 1, 1, 1)},

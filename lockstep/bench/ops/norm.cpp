@@ -322,7 +322,7 @@ OpCase head_norm_case(DType dtype, const HeadRows& of) {
   return one;
 }
 
-constexpr HeadRows kOddHeads[] = {{1, 1, 1},     {3, 2, 17, 4}, {0, 2, 8},
+constexpr HeadRows kOddHeads[] = {{1, 1, 1},      {3, 2, 17, 4}, {0, 2, 8},
                                   {131, 3, 5, 1}, {7, 6, 64},    {67, 1, 131, 3}};
 
 std::vector<OpCase> head_norm_cases(DType dtype) {
@@ -377,8 +377,7 @@ std::vector<OpCase> head_norm_backward_cases(DType dtype) {
   for (HeadRows of : kOddHeads) {
     cases.push_back(head_norm_backward_case(dtype, dtype, of));
     of.in_place = true;
-    cases.push_back(
-        head_norm_backward_case(dtype, dtype == DType::kF64 ? dtype : DType::kF32, of));
+    cases.push_back(head_norm_backward_case(dtype, dtype == DType::kF64 ? dtype : DType::kF32, of));
   }
   return cases;
 }
@@ -391,18 +390,14 @@ OpCase head_norm_backward_typical(DType dtype) {
 }  // namespace
 
 std::vector<OpDescription> describe_norm() {
-  return {{"norm", norm_cases, norm_typical, {norm_large, kRowsBar}},
-          {"norm_backward",
-           norm_backward_cases,
-           norm_backward_typical,
-           {norm_backward_large, kRowsBar}},
-          {"head_norm", head_norm_cases, head_norm_typical, {}, {}, false},
-          {"head_norm_backward",
-           head_norm_backward_cases,
-           head_norm_backward_typical,
-           {},
-           {},
-           false}};
+  return {
+      {"norm", norm_cases, norm_typical, {norm_large, kRowsBar}},
+      {"norm_backward",
+       norm_backward_cases,
+       norm_backward_typical,
+       {norm_backward_large, kRowsBar}},
+      {"head_norm", head_norm_cases, head_norm_typical, {}, {}, false},
+      {"head_norm_backward", head_norm_backward_cases, head_norm_backward_typical, {}, {}, false}};
 }
 
 }  // namespace lockstep::bench

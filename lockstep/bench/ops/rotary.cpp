@@ -87,9 +87,9 @@ std::vector<OpCase> rotary_part_cases(DType dtype) {
 }
 
 OpCase rotary_part_typical(DType dtype) {
-  return rotary_case(dtype, part({Typical::kBatch, Typical::kSequence, Typical::kHeads,
-                                  Typical::kHeadSize / 4},
-                                 Typical::kHeadSize));
+  return rotary_case(
+      dtype, part({Typical::kBatch, Typical::kSequence, Typical::kHeads, Typical::kHeadSize / 4},
+                  Typical::kHeadSize));
 }
 
 OpCase rotary_typical(DType dtype) {

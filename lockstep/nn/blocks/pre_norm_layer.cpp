@@ -33,8 +33,7 @@ BlockSpec PreNormLayer<FeedForward>::spec(const Setup& setup, const Ops& ops) co
   declaration.activation(
       "normed1", stream,
       attention_.packing().keeps_quantized_input(setup) ? Life::kForward : Life::kRestored);
-  declaration.activation("sum", stream,
-                         options_.parallel_residual ? Life::kForward : Life::kKept);
+  declaration.activation("sum", stream, options_.parallel_residual ? Life::kForward : Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
   norm1_.declare(declaration, own_tokens);
@@ -70,8 +69,7 @@ Tensor PreNormLayer<FeedForward>::backward_join(const Pass& pass, const Tensor& 
   const Tensor& dropped = pass.tensors[kDropped];
   const ops::Dropout attention_dropout = dropout(pass, "attention");
   if (options_.parallel_residual) {
-    norm2_.backward(
-        pass, {.dy = dx, .sum = pass.in.x, .dresidual = pass.dout.x, .dsum = dx});
+    norm2_.backward(pass, {.dy = dx, .sum = pass.in.x, .dresidual = pass.dout.x, .dsum = dx});
     return dropped_gradient(pass, attention_dropout, pass.dout.x, dropped);
   }
   const bool drops = attention_dropout.probability > 0;

@@ -10,10 +10,7 @@ std::span<const Architecture> architectures() {
   static constexpr Architecture kAll[] = {
       {.name = "GPT2LMHeadModel", .type = "gpt2", .family = Family::kGpt2},
       {.name = "LlamaForCausalLM", .type = "llama", .family = Family::kLlama},
-      {.name = "MistralForCausalLM",
-       .type = "mistral",
-       .family = Family::kLlama,
-       .windowed = true},
+      {.name = "MistralForCausalLM", .type = "mistral", .family = Family::kLlama, .windowed = true},
       {.name = "Qwen2ForCausalLM",
        .type = "qwen2",
        .family = Family::kLlama,

@@ -1,5 +1,5 @@
-// The classes of Hugging Face transformers that lockstep has models for: a row each, read for import
-// and for export.
+// The classes of Hugging Face transformers that lockstep has models for: a row each, read for
+// import and for export.
 #pragma once
 
 #include <span>

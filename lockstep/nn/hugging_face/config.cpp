@@ -232,8 +232,9 @@ void read_window(const Keys& keys, HuggingFaceConfig& config) {
     const auto is_windowed = [](const std::string& type) { return type == "sliding_attention"; };
     const auto begin = std::find_if(types.begin(), types.end(), is_windowed);
     if (types.size() != shape.layers || !std::all_of(begin, types.end(), is_windowed)) {
-      keys.refuse("layer_types", "only layers of \"full_attention\" before all of "
-                                 "\"sliding_attention\"");
+      keys.refuse("layer_types",
+                  "only layers of \"full_attention\" before all of "
+                  "\"sliding_attention\"");
     }
     first = static_cast<plan::Count>(begin - types.begin());
   }

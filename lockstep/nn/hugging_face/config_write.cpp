@@ -134,25 +134,25 @@ Json mixtral_json(const plan::ModelShape& shape, double epsilon, const ModelOpti
 Json gpt_neox_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
   const double theta = as_written(options.theta);
   const double share = rotary_share_of(shape, options);
-  Json json = {{"architectures", {"GPTNeoXForCausalLM"}},
-               {"model_type", "gpt_neox"},
-               {"vocab_size", shape.vocabulary},
-               {"max_position_embeddings", shape.positions},
-               {"hidden_size", shape.hidden},
-               {"num_hidden_layers", shape.layers},
-               {"num_attention_heads", shape.heads},
-               {"intermediate_size", shape.feed_forward},
-               {"hidden_act", activation_name(shape, options)},
-               {"layer_norm_eps", epsilon},
-               {"rotary_emb_base", theta},  // older versions read this and the next
-               {"rotary_pct", share},
-               {"rope_parameters", rope_json(theta, share, options.scaling)},
-               {"use_parallel_residual",
-                options.parallel_residual.value_or(shape.parts().parallel)},
-               {"attention_bias", true},
-               {"hidden_dropout", options.dropout},
-               {"attention_dropout", options.dropout},
-               {"tie_word_embeddings", shape.head == Head::kTied}};
+  Json json = {
+      {"architectures", {"GPTNeoXForCausalLM"}},
+      {"model_type", "gpt_neox"},
+      {"vocab_size", shape.vocabulary},
+      {"max_position_embeddings", shape.positions},
+      {"hidden_size", shape.hidden},
+      {"num_hidden_layers", shape.layers},
+      {"num_attention_heads", shape.heads},
+      {"intermediate_size", shape.feed_forward},
+      {"hidden_act", activation_name(shape, options)},
+      {"layer_norm_eps", epsilon},
+      {"rotary_emb_base", theta},  // older versions read this and the next
+      {"rotary_pct", share},
+      {"rope_parameters", rope_json(theta, share, options.scaling)},
+      {"use_parallel_residual", options.parallel_residual.value_or(shape.parts().parallel)},
+      {"attention_bias", true},
+      {"hidden_dropout", options.dropout},
+      {"attention_dropout", options.dropout},
+      {"tie_word_embeddings", shape.head == Head::kTied}};
   add_scaling(json);
   return json;
 }

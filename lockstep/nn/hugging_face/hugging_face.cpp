@@ -153,7 +153,8 @@ void fill_from(const io::TensorSource& file, const Parts& parts, std::size_t fir
 
 }  // namespace
 
-void check_is_model(const io::TensorSource& file, const plan::ModelShape& shape, const FlatParameters& flat) {
+void check_is_model(const io::TensorSource& file, const plan::ModelShape& shape,
+                    const FlatParameters& flat) {
   std::set<std::string> known;
   bool tied = true;
   for (const FlatParameter& parameter : flat.all()) {
@@ -177,8 +178,8 @@ void check_is_model(const io::TensorSource& file, const plan::ModelShape& shape,
        unknown.size() > shown ? ", ..." : "");
 }
 
-void read_hugging_face(const io::TensorSource& file, const plan::ModelShape& shape, const FlatParameters& flat,
-                       const Tensor& buffer, std::string_view prefix) {
+void read_hugging_face(const io::TensorSource& file, const plan::ModelShape& shape,
+                       const FlatParameters& flat, const Tensor& buffer, std::string_view prefix) {
   fill_zero(buffer);
   for (const FlatParameter& parameter : flat.all()) {
     fill_from(file, parts_of(file, shape, prefix, parameter), 0,
@@ -186,8 +187,8 @@ void read_hugging_face(const io::TensorSource& file, const plan::ModelShape& sha
   }
 }
 
-void load_hugging_face(const io::TensorSource& file, const plan::ModelShape& shape, Replica& replica,
-                       std::string_view prefix) {
+void load_hugging_face(const io::TensorSource& file, const plan::ModelShape& shape,
+                       Replica& replica, std::string_view prefix) {
   // All of it, whatever this worker holds.
   for (const FlatParameter& parameter : replica.flat().all()) {
     parts_of(file, shape, prefix, parameter);

@@ -110,16 +110,15 @@ const Names& names_of(Family family) {
     names.layers.push_back({"attention.key_norm.gain", {"self_attn.k_norm.weight"}});
     return names;
   }();
-  static const Names kPhi3{
-      .model = "model.",
-      .layer = "model.layers.",
-      .outside = kLlama.outside,
-      .layers = {{"norm1.gain", {"input_layernorm.weight"}},
-                 {"attention.qkv.weight", {"self_attn.qkv_proj.weight"}},
-                 {"attention.projection.weight", {"self_attn.o_proj.weight"}},
-                 {"norm2.gain", {"post_attention_layernorm.weight"}},
-                 {"mlp.gate_up.weight", {"mlp.gate_up_proj.weight"}},
-                 {"mlp.down.weight", {"mlp.down_proj.weight"}}}};
+  static const Names kPhi3{.model = "model.",
+                           .layer = "model.layers.",
+                           .outside = kLlama.outside,
+                           .layers = {{"norm1.gain", {"input_layernorm.weight"}},
+                                      {"attention.qkv.weight", {"self_attn.qkv_proj.weight"}},
+                                      {"attention.projection.weight", {"self_attn.o_proj.weight"}},
+                                      {"norm2.gain", {"post_attention_layernorm.weight"}},
+                                      {"mlp.gate_up.weight", {"mlp.gate_up_proj.weight"}},
+                                      {"mlp.down.weight", {"mlp.down_proj.weight"}}}};
   static const Names kGptNeox{
       .model = "gpt_neox.",
       .layer = "gpt_neox.layers.",
@@ -127,19 +126,18 @@ const Names& names_of(Family family) {
                   {"head.norm.gain", {"gpt_neox.final_layer_norm.weight"}},
                   {"head.norm.bias", {"gpt_neox.final_layer_norm.bias"}},
                   {"head.logits.weight", {"embed_out.weight"}}},
-      .layers = {
-          {"norm1.gain", {"input_layernorm.weight"}},
-          {"norm1.bias", {"input_layernorm.bias"}},
-          {"attention.qkv.weight", {"attention.query_key_value.weight"}, false, true},
-          {"attention.qkv.bias", {"attention.query_key_value.bias"}, false, true},
-          {"attention.projection.weight", {"attention.dense.weight"}},
-          {"attention.projection.bias", {"attention.dense.bias"}},
-          {"norm2.gain", {"post_attention_layernorm.weight"}},
-          {"norm2.bias", {"post_attention_layernorm.bias"}},
-          {"mlp.up.weight", {"mlp.dense_h_to_4h.weight"}},
-          {"mlp.up.bias", {"mlp.dense_h_to_4h.bias"}},
-          {"mlp.down.weight", {"mlp.dense_4h_to_h.weight"}},
-          {"mlp.down.bias", {"mlp.dense_4h_to_h.bias"}}}};
+      .layers = {{"norm1.gain", {"input_layernorm.weight"}},
+                 {"norm1.bias", {"input_layernorm.bias"}},
+                 {"attention.qkv.weight", {"attention.query_key_value.weight"}, false, true},
+                 {"attention.qkv.bias", {"attention.query_key_value.bias"}, false, true},
+                 {"attention.projection.weight", {"attention.dense.weight"}},
+                 {"attention.projection.bias", {"attention.dense.bias"}},
+                 {"norm2.gain", {"post_attention_layernorm.weight"}},
+                 {"norm2.bias", {"post_attention_layernorm.bias"}},
+                 {"mlp.up.weight", {"mlp.dense_h_to_4h.weight"}},
+                 {"mlp.up.bias", {"mlp.dense_h_to_4h.bias"}},
+                 {"mlp.down.weight", {"mlp.dense_4h_to_h.weight"}},
+                 {"mlp.down.bias", {"mlp.dense_4h_to_h.bias"}}}};
   switch (family) {
     case Family::kGpt2:
       return kGpt2;
@@ -215,8 +213,7 @@ ForeignTensors hugging_face_tensors(Family family, std::string_view parameter) {
   const std::string number = expert_of(rest);
   for (const Rule& rule : in_layer ? names.layers : names.outside) {
     if (with_expert(rule.ours, number) != rest) continue;
-    ForeignTensors found{
-        .names = {}, .transposed = rule.transposed, .by_head = rule.by_head};
+    ForeignTensors found{.names = {}, .transposed = rule.transposed, .by_head = rule.by_head};
     for (const std::string_view theirs : rule.theirs) {
       found.names.push_back(fmt::format("{}{}", prefix, with_expert(theirs, number)));
     }

@@ -32,8 +32,8 @@ struct RowRun {
   std::int64_t theirs = 0;
   std::int64_t count = 0;
 };
-// Those of queries, keys and values of `heads` heads, in `rows` rows, that are by_head; in the order
-// of ours.
+// Those of queries, keys and values of `heads` heads, in `rows` rows, that are by_head; in the
+// order of ours.
 std::vector<RowRun> runs_by_head(std::int64_t rows, std::int64_t heads);
 
 // The names of a tensor in files, the usual one first: also without the model's prefix ("h.0..."

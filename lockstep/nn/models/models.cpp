@@ -95,7 +95,8 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
                                   const ModelOptions& options, plan::Count number) {
   const plan::FamilyParts& parts = shape.parts();
   if (parts.experts) {
-    return std::make_unique<MixtralLayer>(std::move(name), mixtral_layer_of(shape, options, number));
+    return std::make_unique<MixtralLayer>(std::move(name),
+                                          mixtral_layer_of(shape, options, number));
   }
   const NormOptions norm = norm_of(shape, options);
   const AttentionOptions attention = attention_of(shape, options, number);

@@ -25,7 +25,8 @@ struct AttentionOptions {
   ops::RotaryScaling scaling = {};
   std::int64_t rotary_width = 0;  // how many elements of a head turn; 0: all
   std::int64_t window = 0;        // tokens that a causal one sees, its own and those before; 0: all
-  std::optional<float> qk_norm;   // queries and keys have an RMS norm of every head: its epsilon
+  std::optional<float> qk_norm =
+      {};  // queries and keys have an RMS norm of every head: its epsilon
   Side side = Side::kTarget;
   TensorGroup tensor = {};  // divides the heads, of both kinds evenly
 

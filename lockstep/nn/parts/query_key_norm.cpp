@@ -49,15 +49,15 @@ void QueryKeyNormPart::backward(const Pass& pass, const Normed& side, const Tens
   const bool divides = options_.tensor.size > 1;
   const Tensor& gain = gradient(pass, side.gain);
   const ops::Heads dx{dpacked, side.first};
-  pass.ops.run(ops::HeadNormBackward{
-      .heads = side.heads,
-      .head_size = options_.head_size(),
-      .x = {tensor(pass, kBefore), side.first},
-      .gain = parameter(pass, side.gain),
-      .rstd = tensor(pass, side.rstd),
-      .dy = dx,
-      .dx = dx,
-      .dgain = divides ? tensor(pass, kOwnGradients).row(side.gain) : gain});
+  pass.ops.run(
+      ops::HeadNormBackward{.heads = side.heads,
+                            .head_size = options_.head_size(),
+                            .x = {tensor(pass, kBefore), side.first},
+                            .gain = parameter(pass, side.gain),
+                            .rstd = tensor(pass, side.rstd),
+                            .dy = dx,
+                            .dx = dx,
+                            .dgain = divides ? tensor(pass, kOwnGradients).row(side.gain) : gain});
 }
 
 void QueryKeyNormPart::backward(const Pass& pass, const Tensor& dpacked) const {

@@ -1,5 +1,5 @@
-// RMS norms of every head of queries and of keys, before positions turn them (Qwen3). All query heads
-// have one gain of the width of a head, and all key heads another.
+// RMS norms of every head of queries and of keys, before positions turn them (Qwen3). All query
+// heads have one gain of the width of a head, and all key heads another.
 //
 // The ranks of a tensor group have some heads each, so the gradients of gains are summed over them.
 #pragma once

@@ -102,7 +102,8 @@ void run_typed(const HeadNorm& op) {
       const std::int64_t from = op.x.first + head * op.head_size;
       const std::int64_t to = op.y.first + head * op.head_size;
       double squares = 0;
-      for (std::int64_t i = 0; i < op.head_size; ++i) squares += x(row, from + i) * x(row, from + i);
+      for (std::int64_t i = 0; i < op.head_size; ++i)
+        squares += x(row, from + i) * x(row, from + i);
       const double rstd = 1 / std::sqrt(squares / static_cast<double>(op.head_size) +
                                         static_cast<double>(op.epsilon));
       rstds.set(row, head, rstd);

@@ -19,9 +19,9 @@ constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "au
 constexpr std::string_view kTieNames[] = {"auto", "true", "false"};
 constexpr std::string_view kScalingNames[] = {"none", "linear", "llama3"};
 constexpr std::string_view kActivationNames[] = {"auto", "gelu_tanh", "gelu", "relu"};
-constexpr std::string_view kFamilyNames[] = {"gpt2",     "llama",           "bert",   "mixtral",
-                                             "qwen3",    "phi3",            "gpt-neox",
-                                             "encoder-decoder", "linear", "custom"};
+constexpr std::string_view kFamilyNames[] = {"gpt2",   "llama", "bert",     "mixtral",
+                                             "qwen3",  "phi3",  "gpt-neox", "encoder-decoder",
+                                             "linear", "custom"};
 
 // The names of an enumeration whose values are 0, 1, ... in this order.
 template <class Enum, std::size_t N>
@@ -406,11 +406,11 @@ plan::ModelShape shape_of(const TrainOptions& options) {
     return with_logits(nn::trainable(plan::find_model(choice.name)), choice.tie_word_embeddings);
   }
   if (!has_shape(options)) {
-    fail(
-        ErrorCode::kUnsupported,
-        "this is for models of {}, whose sizes a formula knows; the model is of {}, which `lockstep "
-        "plan model.family={} ...` plans and `lockstep train` trains",
-        fmt::join(names_of(plan::kAllFamilies), ", "), name(choice.family), name(choice.family));
+    fail(ErrorCode::kUnsupported,
+         "this is for models of {}, whose sizes a formula knows; the model is of {}, which "
+         "`lockstep "
+         "plan model.family={} ...` plans and `lockstep train` trains",
+         fmt::join(names_of(plan::kAllFamilies), ", "), name(choice.family), name(choice.family));
   }
   if (choice.layers == 0 || choice.hidden == 0 || choice.heads == 0) {
     fail(ErrorCode::kInvalidArgument,

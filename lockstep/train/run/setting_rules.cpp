@@ -106,8 +106,8 @@ bool has_part(const Facts& facts, bool plan::FamilyParts::*part) {
 }
 
 std::string of_part(const Facts& facts, bool plan::FamilyParts::*part, std::string_view what) {
-  return when(!has_part(facts, part), fmt::format("only models of family {} have {}",
-                                                  plan::families_with(part), what));
+  return when(!has_part(facts, part),
+              fmt::format("only models of family {} have {}", plan::families_with(part), what));
 }
 
 std::string of_rotary(const Facts& facts) {

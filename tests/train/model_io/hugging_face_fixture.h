@@ -19,9 +19,9 @@ namespace lockstep::train {
 
 // Those of make_fixtures.py.
 inline constexpr const char* kFixtureModels[] = {
-    "gpt2",   "llama", "bert",     "mixtral",         "llama3",         "mistral",
-    "qwen2",  "qwen3", "phi3",     "phi3_window",     "gpt2_relu",      "gpt2_gelu",
-    "gpt_neox",        "gpt_neox_serial", "mistral_window", "qwen2_window"};
+    "gpt2",     "llama",           "bert",           "mixtral",     "llama3",    "mistral",
+    "qwen2",    "qwen3",           "phi3",           "phi3_window", "gpt2_relu", "gpt2_gelu",
+    "gpt_neox", "gpt_neox_serial", "mistral_window", "qwen2_window"};
 
 inline std::string path_of_fixture(const std::string& name) {
   return in_sources("tests/fixtures/") + name;

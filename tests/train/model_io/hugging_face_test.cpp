@@ -76,6 +76,19 @@ TEST(HuggingFaceNames, ArePutTogetherAndTurned) {
   }
 }
 
+TEST(HuggingFaceNames, RowsOfAHeadLieTogetherInGptNeox) {
+  EXPECT_TRUE(
+      nn::hugging_face_tensors(plan::Family::kGptNeox, "layer.0.attention.qkv.bias").by_head);
+  std::vector<std::int64_t> theirs(12, -1);  // ours that each of their rows is
+  for (const nn::RowRun& run : nn::runs_by_head(12, 2)) {
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      theirs.at(static_cast<std::size_t>(run.theirs + i)) = run.ours + i;
+    }
+  }
+  // Of head 0: queries 0 and 1, keys 4 and 5, values 8 and 9.
+  EXPECT_THAT(theirs, ElementsAre(0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11));
+}
+
 TEST(HuggingFaceNames, AFileOfOtherSizesIsRefused) {
   Fixture fixture("gpt2");
   fixture.options.model.feed_forward = 64;

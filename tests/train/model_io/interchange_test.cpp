@@ -156,8 +156,7 @@ TEST_P(Interchange, WhatIsMissingOrOfAnotherShapeIsNamed) {
   EXPECT_THAT(import_refusal(ErrorCode::kUnsupported), HasSubstr("self_attn.o_proj.bias"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Interchange,
-                         ::testing::ValuesIn(kFixtureModels),
+INSTANTIATE_TEST_SUITE_P(Models, Interchange, ::testing::ValuesIn(kFixtureModels),
                          [](const auto& test) { return std::string(test.param); });
 
 // What is the same in every family.

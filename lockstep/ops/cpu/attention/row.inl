@@ -24,8 +24,7 @@ class AttentionRow {
         out_(call.out, head, call.head_size, sequence),
         keys_(call.k, head / call.group, call.head_size, sequence * call.keys + first_),
         values_(call.v, head / call.group, call.head_size, sequence * call.keys + first_),
-        mask_(call.key_mask == nullptr ? nullptr
-                                       : call.key_mask + sequence * call.keys + first_) {}
+        mask_(call.key_mask == nullptr ? nullptr : call.key_mask + sequence * call.keys + first_) {}
 
   void run() {
     for_vectors(call_.head_size, [&](std::size_t i, auto part) {

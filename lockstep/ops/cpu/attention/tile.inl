@@ -154,9 +154,10 @@ std::size_t first_key_block(const AttentionCall& call, std::size_t query_begin) 
   return end > unseen ? (end - unseen) / kAttentionBlock : 0;
 }
 
-// Query i of a tile sees the keys i + shift - window < j <= i + shift of a block, those of a window;
-// without one all keys j <= i + shift. The shift, and the first key that query 0 sees (`far`), lie
-// in [-kAttentionBlock, kAttentionBlock]. At the ends no query sees any key, and all see all.
+// Query i of a tile sees the keys i + shift - window < j <= i + shift of a block, those of a
+// window; without one all keys j <= i + shift. The shift, and the first key that query 0 sees
+// (`far`), lie in [-kAttentionBlock, kAttentionBlock]. At the ends no query sees any key, and all
+// see all.
 struct Sight {
   std::ptrdiff_t shift = kAttentionBlock;
   std::ptrdiff_t far = -static_cast<std::ptrdiff_t>(kAttentionBlock);

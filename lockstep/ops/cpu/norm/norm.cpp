@@ -49,7 +49,8 @@ void add_blocks(const Cpu& cpu, const Blocks& blocks, const float* parts, const 
 // Where the heads of a row begin.
 struct HeadPlaces {
   explicit HeadPlaces(const ops::Heads& heads)
-      : first(heads.rows.data() + static_cast<std::size_t>(heads.first) * size_of(heads.rows.dtype())),
+      : first(heads.rows.data() +
+              static_cast<std::size_t>(heads.first) * size_of(heads.rows.dtype())),
         bytes(static_cast<std::size_t>(heads.rows.shape()[1]) * size_of(heads.rows.dtype())) {}
   std::byte* row(std::size_t index) const { return first + index * bytes; }
 
