@@ -34,10 +34,10 @@ ModelChoice choice_of(const nn::HuggingFaceConfig& config) {
   choice.window = to_int(shape.window);
   choice.unwindowed_layers = to_int(shape.unwindowed_layers);
   const nn::ModelOptions& options = config.options;
-  if (options.activation) {
+  if (options.activation && *options.activation != nn::usual_activation(shape.family)) {
     choice.activation = static_cast<ActivationChoice>(static_cast<int>(*options.activation) + 1);
   }
-  if (options.rotary_share && shape.parts().partly_rotary) {
+  if (options.rotary_share && *options.rotary_share != shape.parts().rotary_share) {
     choice.rotary_share = *options.rotary_share;
   }
   choice.parallel_residual = options.parallel_residual.value_or(true);
