@@ -12,15 +12,15 @@ std::string family_text(const TrainOptions& options) {
 }
 
 // What the model has of each part; empty: nothing.
-std::string experts(const TrainOptions& options, const plan::FamilyParts& parts) {
+std::string experts_in(const TrainOptions& options, const plan::FamilyParts& parts) {
   return parts.experts ? family_text(options) : "";
 }
 
-std::string query_key_norms(const TrainOptions& options, const plan::FamilyParts& parts) {
+std::string query_key_norms_in(const TrainOptions& options, const plan::FamilyParts& parts) {
   return parts.qk_norm ? family_text(options) + ", whose queries and keys have norms" : "";
 }
 
-std::string partly_rotary(const TrainOptions& options, const plan::FamilyParts& parts) {
+std::string partly_rotary_in(const TrainOptions& options, const plan::FamilyParts& parts) {
   if (!parts.partly_rotary) return "";
   const double given = options.model.rotary_share;
   const double share = given > 0 ? given : parts.rotary_share;
@@ -28,7 +28,7 @@ std::string partly_rotary(const TrainOptions& options, const plan::FamilyParts& 
 }
 
 // Where sequences are longer than it.
-std::string window(const TrainOptions& options, const plan::FamilyParts&) {
+std::string window_in(const TrainOptions& options, const plan::FamilyParts&) {
   const ModelChoice& choice = options.model;
   const bool named = !choice.name.empty();
   const auto count = [](int size) { return static_cast<plan::Count>(std::max(size, 0)); };
@@ -41,7 +41,7 @@ std::string window(const TrainOptions& options, const plan::FamilyParts&) {
   return fmt::format("model.window = {}", window);
 }
 
-struct Row {
+struct LimitRow {
   std::string (*part)(const TrainOptions&, const plan::FamilyParts&);
   const char* advice;
   bool on_gpus;
@@ -49,11 +49,11 @@ struct Row {
   bool supported(PartPlace place) const { return place == PartPlace::kGpu ? on_gpus : in_rings; }
 };
 
-constexpr Row kRows[] = {
-    {experts, "take another family", false, true},
-    {query_key_norms, "take another family", false, true},
-    {partly_rotary, "take 1", false, true},
-    {window, "take sequences no longer than that", false, false},
+constexpr LimitRow kLimitRows[] = {
+    {experts_in, "take another family", false, true},
+    {query_key_norms_in, "take another family", false, true},
+    {partly_rotary_in, "take 1", false, true},
+    {window_in, "take sequences no longer than that", false, false},
 };
 
 }  // namespace
@@ -61,7 +61,7 @@ constexpr Row kRows[] = {
 PartLimit part_limit(const TrainOptions& options, PartPlace place) {
   const plan::FamilyParts* parts = parts_of(options);
   if (parts == nullptr) return {};
-  for (const Row& row : kRows) {
+  for (const LimitRow& row : kLimitRows) {
     if (row.supported(place)) continue;
     if (std::string part = row.part(options, *parts); !part.empty()) return {part, row.advice};
   }
