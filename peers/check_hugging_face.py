@@ -23,8 +23,11 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, decoders, trainers
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+from transformers import MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM
 from transformers import PreTrainedTokenizerFast
+from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
 from transformers.utils import logging
 
 TOLERANCE = 1e-4
@@ -49,6 +52,27 @@ def make_models():
     yield "mixtral", MixtralForCausalLM(MixtralConfig(
         **llama, num_local_experts=6, num_experts_per_tok=3, tie_word_embeddings=False))
     yield "bert", BertForMaskedLM(BertConfig(**bert))
+    yield "gpt2, relu, own logits", GPT2LMHeadModel(GPT2Config(
+        **gpt2, activation_function="relu", tie_word_embeddings=False))
+    yield "gpt2, exact gelu", GPT2LMHeadModel(GPT2Config(**gpt2, activation_function="gelu"))
+    yield "mistral, window", MistralForCausalLM(MistralConfig(**llama, sliding_window=6))
+    yield "mixtral, window", MixtralForCausalLM(MixtralConfig(
+        **llama, num_local_experts=6, num_experts_per_tok=3, sliding_window=9))
+    yield "qwen2, window", Qwen2ForCausalLM(Qwen2Config(
+        **llama, use_sliding_window=True, sliding_window=5, max_window_layers=1))
+    yield "qwen3", Qwen3ForCausalLM(Qwen3Config(**llama, head_dim=10))
+    yield "qwen3, window", Qwen3ForCausalLM(Qwen3Config(
+        **llama, head_dim=8, use_sliding_window=True, sliding_window=7, max_window_layers=0))
+    yield "phi3", Phi3ForCausalLM(Phi3Config(
+        **llama, pad_token_id=None, original_max_position_embeddings=32))
+    yield "phi3, window", Phi3ForCausalLM(Phi3Config(
+        **llama, pad_token_id=None, original_max_position_embeddings=32, sliding_window=8,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}))
+    neox = dict(vocab_size=307, max_position_embeddings=32, hidden_size=48, num_hidden_layers=2,
+                num_attention_heads=3, intermediate_size=80, bos_token_id=0, eos_token_id=0)
+    yield "gpt-neox", GPTNeoXForCausalLM(GPTNeoXConfig(**neox))
+    yield "gpt-neox, one after the other", GPTNeoXForCausalLM(GPTNeoXConfig(
+        **neox, use_parallel_residual=False, tie_word_embeddings=True, hidden_act="relu"))
 
 
 def shake(model):

@@ -220,9 +220,10 @@ int generate(const GenerateFlags& flags) {
   train::TrainOptions options;
   options.threads = flags.threads;
   options.device = flags.device;
-  const auto ops = train::make_ops(options);
   const auto warn = [](const std::string& text) { fmt::print(stderr, "lockstep: {}\n", text); };
   const std::string model = train::choose_checkpoint(flags.model, flags.checkpoint).string();
+  options.model = train::choice_in(model);
+  const auto ops = train::make_ops(options);
   if (const auto translator =
           train::open_translator(model, plan::precision_from_name(flags.precision), *ops, warn)) {
     const std::string texts =

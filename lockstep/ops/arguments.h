@@ -166,6 +166,13 @@ struct Scale {
   double factor = 1;
 };
 
+// The heads of queries, keys or values inside rows that hold more: head i of a row is the
+// `head_size` elements from column first + i * head_size on.
+struct Heads {
+  Tensor rows;  // [batch * sequence, width]
+  std::int64_t first = 0;
+};
+
 // ---- norms
 
 enum class NormKind : std::uint8_t {
@@ -205,6 +212,27 @@ struct NormBackward {
   Tensor dbias;  // optional
 };
 
+// An RMS norm of every head by itself: y = x / sqrt(mean of squares + epsilon) * gain.
+struct HeadNorm {
+  std::int64_t heads = 0;
+  std::int64_t head_size = 0;
+  float epsilon = 1e-6f;
+  Heads x;
+  Tensor gain;  // [head_size]
+  Heads y;      // may be x
+  Tensor rstd;  // [rows, heads] statistic
+};
+struct HeadNormBackward {
+  std::int64_t heads = 0;
+  std::int64_t head_size = 0;
+  Heads x;  // what was normalised
+  Tensor gain;
+  Tensor rstd;
+  Heads dy;
+  Heads dx;  // may be dy
+  Tensor dgain;
+};
+
 // ---- embedding
 
 // y[row] = dropout(tokens_table[tokens[row]] + positions_table[row % sequence]
@@ -240,13 +268,6 @@ struct EmbeddingBackward {
 
 // ---- attention
 
-// The heads of queries, keys or values inside rows that hold more: head i of a row is the
-// `head_size` elements from column first + i * head_size on.
-struct Heads {
-  Tensor rows;  // [batch * sequence, width]
-  std::int64_t first = 0;
-};
-
 struct AttentionShape {
   std::int64_t batch = 0;
   std::int64_t queries = 0;  // per sequence
@@ -256,6 +277,7 @@ struct AttentionShape {
   std::int64_t head_size = 0;
   bool causal = false;  // query i sees keys 0 to i + keys - queries
   DType dtype = DType::kF32;
+  std::int64_t window = 0;  // over 0, of causal attention: of these the last `window` alone
 };
 
 // out = dropout(softmax(scale q k^T)) v, head by head. A query that sees no key has out = 0.
@@ -314,6 +336,7 @@ struct Rotary {
   Heads x;
   std::int64_t heads = 0;
   std::int64_t head_size = 0;  // even
+  std::int64_t stride = 0;  // from head to head, where these are parts of wider ones; 0: head_size
   std::int64_t sequence = 0;
   std::int64_t first_position = 0;  // for rows that continue others, as in text generation
   float theta = 10000;
@@ -325,13 +348,16 @@ struct Rotary {
 // the tokens before it, and its queries attend to all of them.
 //
 //   keys (turned by the position where `rotary`) and values go to cache[i][lengths[i]]
-//   out[i] = softmax(scale q k^T) v over cache[i][0] to cache[i][lengths[i]], head by head
+//   out[i] = softmax(scale q k^T) v over cache[i][0] to cache[i][lengths[i]], head by head, or over
+//   the last `window` of these
 struct DecodeAttention {
   std::int64_t heads = 0;
   std::int64_t kv_heads = 0;  // divides heads, as in AttentionShape
   std::int64_t head_size = 0;
   float scale = 1;
-  bool rotary = false;  // queries and keys, as Rotary does with the position lengths[i]
+  std::int64_t window = 0;       // 0: none
+  bool rotary = false;           // queries and keys, as Rotary does with the position lengths[i]
+  std::int64_t rotary_size = 0;  // the elements of a head that turn; 0: all
   float theta = 10000;
   RotaryScaling scaling = {};
   Tensor lengths;  // i32 [batch], read on the device; outside the cache is Error(kInvalidArgument)

@@ -19,10 +19,12 @@ namespace lockstep::ops {
 
 // What an implementation supports.
 struct Accepts {
-  Device device;       // where all tensors lie
-  bool f64 = false;    // as a compute type
-  bool z = false;      // in the backward of linear layers
-  bool shards = true;  // of tables and logits
+  Device device;               // where all tensors lie
+  bool f64 = false;            // as a compute type
+  bool z = false;              // in the backward of linear layers
+  bool shards = true;          // of tables and logits
+  bool windows = true;         // of attention
+  bool partial_rotary = true;  // of a part of every head
 };
 
 void check(const Linear& op, const Accepts& accepts = {});
@@ -39,6 +41,8 @@ void check(const Cast& op, const Accepts& accepts = {});
 void check(const Scale& op, const Accepts& accepts = {});
 void check(const Norm& op, const Accepts& accepts = {});
 void check(const NormBackward& op, const Accepts& accepts = {});
+void check(const HeadNorm& op, const Accepts& accepts = {});
+void check(const HeadNormBackward& op, const Accepts& accepts = {});
 void check(const Embedding& op, const Accepts& accepts = {});
 void check(const EmbeddingBackward& op, const Accepts& accepts = {});
 void check(const Attention& op, const Accepts& accepts = {});

@@ -86,6 +86,14 @@ void Ops::run(const ops::WeightRows&) {
   fail(ErrorCode::kUnsupported, "weight_rows: {} does not have it", name());
 }
 
+void Ops::run(const ops::HeadNorm&) {
+  fail(ErrorCode::kUnsupported, "head_norm: {} does not have it", name());
+}
+
+void Ops::run(const ops::HeadNormBackward&) {
+  fail(ErrorCode::kUnsupported, "head_norm_backward: {} does not have it", name());
+}
+
 void Ops::run(const ops::AdamSegments& call) {
   ops::check(call);
   const auto table = call.table.as<const std::int64_t>();
@@ -150,13 +158,15 @@ void Ops::run(const ops::DecodeAttention& call) {
     const std::int64_t length = lengths[i];
     const Tensor row = call.packed.row(sequence);
     const Tensor added = call.cache.row(sequence).slice(length, 1);
-    const Tensor seen = call.cache.row(sequence).slice(0, length + 1);
+    const std::int64_t keys = call.window > 0 ? std::min(call.window, length + 1) : length + 1;
+    const Tensor seen = call.cache.row(sequence).slice(length + 1 - keys, keys);
     copy(q, row.slice(0, query_columns));
     copy(added, row.slice(query_columns, 2 * key_columns));
     if (call.rotary) {
       ops::Rotary rotary{.x = {q, 0},
                          .heads = call.heads,
-                         .head_size = call.head_size,
+                         .head_size = call.rotary_size > 0 ? call.rotary_size : call.head_size,
+                         .stride = call.head_size,
                          .sequence = 1,
                          .first_position = length,
                          .theta = call.theta,
@@ -168,7 +178,7 @@ void Ops::run(const ops::DecodeAttention& call) {
     }
     run(ops::Attention{.shape = {.batch = 1,
                                  .queries = 1,
-                                 .keys = length + 1,
+                                 .keys = keys,
                                  .heads = call.heads,
                                  .kv_heads = call.kv_heads,
                                  .head_size = call.head_size,

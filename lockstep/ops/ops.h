@@ -92,7 +92,8 @@ class Ops {
   virtual void run(const ops::Quantize&) = 0;
   virtual void run(const ops::ScaledMatmul&) = 0;
   virtual void run(const ops::UpdateScaling&) = 0;
-  // By default Error(kUnsupported): a GPU divides no sequences and has no experts yet.
+  // By default Error(kUnsupported): a GPU divides no sequences and has neither experts nor norms of
+  // heads yet.
   virtual void run(const ops::MergeAttention&);
   virtual void run(const ops::CopyColumns&);
   virtual void run(const ops::Route&);
@@ -100,6 +101,8 @@ class Ops {
   virtual void run(const ops::GatherTokens&);
   virtual void run(const ops::CombineTokens&);
   virtual void run(const ops::WeightRows&);
+  virtual void run(const ops::HeadNorm&);
+  virtual void run(const ops::HeadNormBackward&);
   // By default made of the operations above, on the CPU.
   virtual void run(const ops::AdamSegments&);
   virtual void run(const ops::ChunkedSumOfSquares&);

@@ -23,7 +23,11 @@ double attention_flops(const ops::AttentionShape& shape, int products) {
   const std::int64_t seeing =
       shape.causal ? std::min(shape.queries, shape.keys) : shape.queries;  // see a key at all
   const std::int64_t unseen = shape.causal ? seeing * (seeing - 1) / 2 : 0;
-  const std::int64_t pairs = shape.batch * shape.heads * (seeing * shape.keys - unseen);
+  // Queries with more keys before them than a window has, and what it hides from them.
+  const std::int64_t hidden = shape.window > 0 ? shape.keys - shape.window : 0;
+  const std::int64_t cut = std::clamp(hidden, std::int64_t{0}, seeing);
+  const std::int64_t outside = cut * hidden - cut * (cut - 1) / 2;
+  const std::int64_t pairs = shape.batch * shape.heads * (seeing * shape.keys - unseen - outside);
   return 2.0 * products * static_cast<double>(pairs) * static_cast<double>(shape.head_size);
 }
 
@@ -118,6 +122,8 @@ void TimedOps::run(const ops::RouteBackward& call) { time_as(call, "routing"); }
 void TimedOps::run(const ops::GatherTokens& call) { time_as(call, "rows to experts"); }
 void TimedOps::run(const ops::CombineTokens& call) { time_as(call, "rows of experts"); }
 void TimedOps::run(const ops::WeightRows& call) { time_as(call, "rows of experts"); }
+void TimedOps::run(const ops::HeadNorm& call) { time_as(call, "norm of heads"); }
+void TimedOps::run(const ops::HeadNormBackward& call) { time_as(call, "norm of heads, backward"); }
 void TimedOps::run(const ops::Rotary& call) { time_as(call, "rotary"); }
 void TimedOps::run(const ops::LogitStatistics& call) { time_as(call, "cross-entropy"); }
 void TimedOps::run(const ops::CrossEntropy& call) { time_as(call, "cross-entropy"); }

@@ -74,6 +74,8 @@ class TimedOps final : public Ops {
   void run(const ops::GatherTokens& call) override;
   void run(const ops::CombineTokens& call) override;
   void run(const ops::WeightRows& call) override;
+  void run(const ops::HeadNorm& call) override;
+  void run(const ops::HeadNormBackward& call) override;
   void run(const ops::Rotary& call) override;
   void run(const ops::LogitStatistics& call) override;
   void run(const ops::CrossEntropy& call) override;

@@ -1,5 +1,6 @@
 #include "lockstep/plan/arithmetic.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "lockstep/base/error.h"
@@ -16,7 +17,7 @@ Count attentions(const ModelShape& shape) {
 }
 
 Count norm(const ModelShape& shape) {
-  const bool has_bias = !is_like_llama(shape.family) && shape.biases;
+  const bool has_bias = !shape.parts().rms_norm && shape.biases;
   return product({has_bias ? Count{2} : Count{1}, shape.hidden});
 }
 
@@ -27,7 +28,7 @@ Count attention_matrices(const ModelShape& shape) {
 
 // Of `experts` experts and their router, in mixtral.
 Count feed_forward_matrices(const ModelShape& shape, Count experts) {
-  const Count matrices = is_like_llama(shape.family) ? 3 : 2;
+  const Count matrices = shape.parts().gated ? 3 : 2;
   const Count network = product({matrices, shape.hidden, shape.feed_forward});
   if (!shape.has_experts()) return network;
   return sum({product({experts, network}), product({shape.experts, shape.hidden})});
@@ -40,7 +41,7 @@ Count attention(const ModelShape& shape) {
 }
 
 Count feed_forward(const ModelShape& shape) {
-  const Count inner = is_like_llama(shape.family) ? 2 : 1;
+  const Count inner = shape.parts().gated ? 2 : 1;
   const Count biases = sum({product({inner, shape.feed_forward}), shape.hidden});
   return sum({feed_forward_matrices(shape, shape.experts), shape.biases ? biases : 0});
 }
@@ -96,6 +97,9 @@ Parameters count_parameters(const ModelShape& shape) {
   const Count stacks = shape.is_encoder_decoder() ? 2 : 1;
   if (stacks == 2) parameters.positions = product({2, parameters.positions});
   parameters.norms = product({sum({attentions(shape), shape.all_layers(), stacks}), norm(shape)});
+  if (shape.parts().qk_norm) {
+    parameters.norms = sum({parameters.norms, product({shape.layers, 2, shape.head_width()})});
+  }
   parameters.head = head(shape);
   parameters.total();  // beyond 64 bits is refused here, not later
   return parameters;
@@ -136,7 +140,13 @@ TokenFlops count_flops(const ModelShape& shape, Count sequence) {
            product({shape.all_layers(), feed_forward_matrices(shape, shape.experts_per_token)})});
   TokenFlops flops;
   flops.layers = 2 * real(matrices);
-  flops.attention = 4 * real(attentions(shape)) * real(sequence) * real(shape.query_width());
+  const Count windowed = shape.window == 0 || shape.unwindowed_layers >= shape.layers
+                             ? 0
+                             : shape.layers - shape.unwindowed_layers;
+  const Count seen = std::min(shape.window, sequence);
+  flops.attention =
+      4 * real(shape.query_width()) *
+      (real(attentions(shape) - windowed) * real(sequence) + real(windowed) * real(seen));
   flops.head = 2 * real(head_matrices(shape));
   return flops;
 }

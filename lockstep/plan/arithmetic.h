@@ -20,7 +20,8 @@
 // M are the matrices of the layers and the matrix that gives logits, tied or not; embeddings are
 // looked up, biases and norms are no products, and a pooler sees one token of a sequence. The
 // second term is attention itself: scores and the weighted sum of values take 2 s h each per layer,
-// with the whole s x s square counted; causal kernels that skip the masked half do half of it.
+// with the whole s x s square counted; causal kernels that skip the masked half do half of it. With
+// a window of attention its tokens take the place of s where they are fewer.
 //
 // The rule of thumb 6 P takes P for M and leaves attention out: good where h is much larger than
 // s / 6 and the embedding is small or tied.

@@ -142,8 +142,8 @@ Count all_activation_bytes(const ModelShape& shape, Count sequence, Count batch,
 }
 
 bool activation_formula_is_exact(const ModelShape& shape) {
-  return !is_like_llama(shape.family) && !shape.is_encoder_decoder() &&
-         shape.kv_heads == shape.heads && shape.feed_forward == product({4, shape.hidden});
+  return !shape.parts().rotary && !shape.is_encoder_decoder() && shape.kv_heads == shape.heads &&
+         shape.feed_forward == product({4, shape.hidden});
 }
 
 }  // namespace lockstep::plan

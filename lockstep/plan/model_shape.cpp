@@ -14,6 +14,9 @@ namespace {
 constexpr Count kGpt2Vocabulary = 50257;
 constexpr Count kLlamaVocabulary = 32000;
 constexpr Count kBertVocabulary = 30522;
+constexpr Count kQwen3Vocabulary = 151936;
+constexpr Count kPhi3Vocabulary = 32064;
+constexpr Count kNeoxVocabulary = 50304;
 constexpr Count kTranslationVocabulary = 37000;  // of "Attention is all you need"
 constexpr Count kTranslationPositions = 128;
 
@@ -43,6 +46,11 @@ std::vector<ModelShape> make_known_models() {
       make("mistral-7b", Family::kLlama, 32, 4096, 32, 32768),
       make("qwen2-0.5b", Family::kLlama, 24, 896, 14, 32768),
       make("qwen2-7b", Family::kLlama, 28, 3584, 28, 32768),
+      make("qwen3-0.6b", Family::kQwen3, 28, 1024, 16, 40960),
+      make("qwen3-8b", Family::kQwen3, 36, 4096, 32, 40960),
+      make("phi3-3.8b", Family::kPhi3, 32, 3072, 32, 4096),
+      make("pythia-160m", Family::kGptNeox, 12, 768, 12, 2048),
+      make("pythia-1.4b", Family::kGptNeox, 24, 2048, 16, 2048),
       make("mixtral-8x7b", Family::kMixtral, 32, 4096, 32, 32768),
       make("bert-base", Family::kBert, 12, 768, 12, 512),
       make("bert-large", Family::kBert, 24, 1024, 16, 512),
@@ -69,6 +77,19 @@ std::vector<ModelShape> make_known_models() {
       model.vocabulary = 152064;
     }
     model.qkv_biases = model.name.starts_with("qwen2");
+    if (model.family == Family::kQwen3) {
+      model.kv_heads = 8;
+      model.head_size = 128;
+    }
+    if (model.name == "qwen3-0.6b") {
+      model.feed_forward = 3072;
+      model.head = Head::kTied;
+    }
+    if (model.name == "qwen3-8b") model.feed_forward = 12288;
+    if (model.name == "phi3-3.8b") {
+      model.feed_forward = 8192;
+      model.window = 2047;
+    }
   }
   return models;
 }
@@ -91,11 +112,11 @@ Named from_name(std::string_view what, std::string_view text, std::span<const Na
 }
 
 void check_experts(const ModelShape& shape) {
-  if (shape.family != Family::kMixtral) {
+  if (!shape.parts().experts) {
     if (!shape.has_experts() && shape.experts_per_token == 0) return;
     fail(ErrorCode::kInvalidArgument,
-         "models of family {} have no experts, but the model has {}; take the family mixtral",
-         name(shape.family), shape.experts);
+         "models of family {} have no experts, but the model has {}; take the family {}",
+         name(shape.family), shape.experts, families_with(&FamilyParts::experts));
   }
   if (shape.experts_per_token < 1 || shape.experts_per_token > shape.experts) {
     fail(ErrorCode::kInvalidArgument,
@@ -103,16 +124,17 @@ void check_experts(const ModelShape& shape) {
          shape.experts_per_token, shape.experts);
   }
   if (shape.biases) {
-    fail(ErrorCode::kInvalidArgument, "models of family mixtral have no biases; leave them out");
+    fail(ErrorCode::kInvalidArgument, "models of family {} have no biases; leave them out",
+         name(shape.family));
   }
 }
 
 void check_heads(const ModelShape& shape) {
-  if (shape.head_size > 0 && !is_like_llama(shape.family)) {
+  if (shape.head_size > 0 && !shape.parts().gated) {
     fail(ErrorCode::kInvalidArgument,
          "models of family {} have heads of hidden size / heads; a head size of their own is for "
-         "the families llama and mixtral",
-         name(shape.family));
+         "the families {}",
+         name(shape.family), families_with(&FamilyParts::gated));
   }
   if (shape.head_size == 0 && shape.hidden % shape.heads != 0) {
     fail(ErrorCode::kInvalidArgument,
@@ -120,7 +142,7 @@ void check_heads(const ModelShape& shape) {
          "heads that divides it",
          shape.hidden, shape.heads);
   }
-  if (is_like_llama(shape.family) && shape.head_width() % 2 != 0) {
+  if (shape.parts().rotary && shape.head_width() % 2 != 0) {
     fail(ErrorCode::kInvalidArgument,
          "a hidden size of {} in {} heads makes heads of width {}, but rotary positions need heads "
          "of even width; choose sizes with an even head width",
@@ -131,6 +153,12 @@ void check_heads(const ModelShape& shape) {
          "biases of queries, keys and values alone are for the family llama, but the model is of "
          "family {}; leave them out",
          name(shape.family));
+  }
+  if (shape.window > 0 && !shape.parts().gated) {
+    fail(ErrorCode::kInvalidArgument,
+         "a window of attention is for the families {}, but the model is of family {}; leave it "
+         "out",
+         families_with(&FamilyParts::gated), name(shape.family));
   }
 }
 
@@ -146,8 +174,56 @@ std::string_view name(Family family) {
       return "bert";
     case Family::kMixtral:
       return "mixtral";
+    case Family::kQwen3:
+      return "qwen3";
+    case Family::kPhi3:
+      return "phi3";
+    case Family::kGptNeox:
+      return "gpt-neox";
   }
   return "?";
+}
+
+const FamilyParts& parts_of(Family family) {
+  static constexpr FamilyParts kGpt2{.biases = true};
+  static constexpr FamilyParts kBert{.causal = false, .biases = true};
+  static constexpr FamilyParts kLlama{.rms_norm = true, .rotary = true, .gated = true};
+  static constexpr FamilyParts kMixtral{
+      .rms_norm = true, .rotary = true, .gated = true, .experts = true};
+  static constexpr FamilyParts kQwen3{
+      .rms_norm = true, .rotary = true, .gated = true, .qk_norm = true};
+  static constexpr FamilyParts kGptNeox{.rotary = true,
+                                        .partly_rotary = true,
+                                        .rotary_share = 0.25,
+                                        .parallel = true,
+                                        .biases = true};
+  static constexpr FamilyParts kPhi3{
+      .rms_norm = true, .rotary = true, .partly_rotary = true, .gated = true};
+  switch (family) {
+    case Family::kGpt2:
+      break;
+    case Family::kLlama:
+      return kLlama;
+    case Family::kPhi3:
+      return kPhi3;
+    case Family::kBert:
+      return kBert;
+    case Family::kMixtral:
+      return kMixtral;
+    case Family::kQwen3:
+      return kQwen3;
+    case Family::kGptNeox:
+      return kGptNeox;
+  }
+  return kGpt2;
+}
+
+std::string families_with(bool FamilyParts::*part) {
+  std::vector<std::string_view> names;
+  for (const Family family : kAllFamilies) {
+    if (parts_of(family).*part) names.push_back(name(family));
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
 }
 
 std::string_view family_name(const ModelShape& shape) {
@@ -191,22 +267,19 @@ const ModelShape& find_model(std::string_view name) {
 ModelShape usual_shape(Family family) {
   ModelShape shape;
   shape.family = family;
+  shape.vocabulary = kLlamaVocabulary;
+  shape.positions = 2048;
+  shape.head = Head::kOwn;
+  shape.biases = shape.parts().biases;
   switch (family) {
+    case Family::kLlama:
+      break;
     case Family::kGpt2:
       shape.vocabulary = kGpt2Vocabulary;
       shape.positions = 1024;
-      break;
-    case Family::kLlama:
-      shape.vocabulary = kLlamaVocabulary;
-      shape.positions = 2048;
-      shape.head = Head::kOwn;
-      shape.biases = false;
+      shape.head = Head::kTied;
       break;
     case Family::kMixtral:
-      shape.vocabulary = kLlamaVocabulary;
-      shape.positions = 2048;
-      shape.head = Head::kOwn;
-      shape.biases = false;
       shape.experts = 8;
       shape.experts_per_token = 2;
       break;
@@ -214,6 +287,15 @@ ModelShape usual_shape(Family family) {
       shape.vocabulary = kBertVocabulary;
       shape.positions = 512;
       shape.head = Head::kPooler;
+      break;
+    case Family::kQwen3:
+      shape.vocabulary = kQwen3Vocabulary;
+      break;
+    case Family::kPhi3:
+      shape.vocabulary = kPhi3Vocabulary;
+      break;
+    case Family::kGptNeox:
+      shape.vocabulary = kNeoxVocabulary;
       break;
   }
   return shape;
@@ -229,7 +311,7 @@ ModelShape usual_encoder_decoder() {
 Count usual_feed_forward(Family family, Count hidden) {
   constexpr Count kMultiple = 256;
   const Count wide = product({4, hidden});
-  if (!is_like_llama(family)) return wide;
+  if (!parts_of(family).gated) return wide;
   return product({divide_up(product({2, wide}), 3 * kMultiple), kMultiple});
 }
 

@@ -1,13 +1,19 @@
 // The shape of a transformer: the sizes that determine its parameters, FLOPs and bytes.
 //
 // All families are a token embedding, `layers` times attention and feed-forward with residuals, and
-// a head; they differ in the parts around that:
+// a head; they differ in the parts around that (FamilyParts):
 //
-//           positions   norms          feed-forward            norm after the last layer
-//   gpt2    learned     layer norm     GELU, two matrices      yes
-//   llama   rotary      RMS norm       SwiGLU, three matrices  yes
-//   bert    learned     layer norm     GELU, two matrices      no; one after the embedding
-//   mixtral rotary      RMS norm       experts of SwiGLU       yes
+//             positions    norms        feed-forward            norm after the last layer
+//   gpt2      learned      layer norm   GELU, two matrices      yes
+//   llama     rotary       RMS norm     SwiGLU, three matrices  yes
+//   bert      learned      layer norm   GELU, two matrices      no; one after the embedding
+//   mixtral   rotary       RMS norm     experts of SwiGLU       yes
+//   qwen3     rotary       RMS norm     SwiGLU, three matrices  yes; queries and keys have norms too
+//   phi3      rotary       RMS norm     SwiGLU, three matrices  yes
+//   gpt-neox  rotary, of   layer norm   GELU, two matrices,     yes
+//             a quarter                 beside the attention
+//
+// phi3 is llama with other names in files (nn/hugging_face/names.h).
 //
 // Mixtral's feed-forward is a mixture: a router sends every token to some of the experts, and each
 // expert is a SwiGLU network of the feed-forward width.
@@ -27,13 +33,27 @@
 
 namespace lockstep::plan {
 
-enum class Family { kGpt2, kLlama, kBert, kMixtral };
-inline constexpr Family kAllFamilies[] = {Family::kGpt2, Family::kLlama, Family::kBert,
-                                          Family::kMixtral};
-// Whether it has Llama's parts: RMS norms, rotary positions, SwiGLU.
-constexpr bool is_like_llama(Family family) {
-  return family == Family::kLlama || family == Family::kMixtral;
-}
+enum class Family { kGpt2, kLlama, kBert, kMixtral, kQwen3, kPhi3, kGptNeox };
+inline constexpr Family kAllFamilies[] = {Family::kGpt2,    Family::kLlama, Family::kBert,
+                                          Family::kMixtral, Family::kQwen3, Family::kPhi3,
+                                          Family::kGptNeox};
+
+// What the models of a family are made of. A new family is a row of parts_of().
+struct FamilyParts {
+  bool causal = true;          // tokens see those before them; else all
+  bool rms_norm = false;       // else layer norms
+  bool rotary = false;         // else learned positions
+  bool partly_rotary = false;  // of a share of every head, usually this one
+  double rotary_share = 1;
+  bool gated = false;     // SwiGLU, three matrices; else two with an activation between
+  bool experts = false;   // of that feed-forward network
+  bool qk_norm = false;   // queries and keys have an RMS norm of every head
+  bool parallel = false;  // both branches of a layer read its input, usually
+  bool biases = false;    // of linear layers, usually; of layer norms always
+};
+const FamilyParts& parts_of(Family family);
+// The names of those whose parts are so: "llama, qwen3".
+std::string families_with(bool FamilyParts::*part);
 
 // The head of a model.
 enum class Head {
@@ -59,15 +79,20 @@ struct ModelShape {
   Count experts = 0;  // of a layer, in mixtral
   Count experts_per_token = 0;
   Head head = Head::kTied;
-  bool biases = true;       // of linear layers, and of layer norms
-  bool qkv_biases = false;  // of queries, keys and values where no other layer has any (Qwen2)
+  bool biases = true;           // of linear layers, and of layer norms
+  bool qkv_biases = false;      // of queries, keys and values where no other layer has any (Qwen2)
+  Count window = 0;             // tokens that attention sees, its own and those before; 0: all
+  Count unwindowed_layers = 0;  // the first ones, whose attention sees all nevertheless (Qwen2)
 
   Count head_width() const { return head_size > 0 ? head_size : hidden / heads; }
   // Widths of all query heads together, and of all key heads, or all value heads.
   Count query_width() const { return head_width() * heads; }
   Count kv_width() const { return head_width() * kv_heads; }
   bool has_qkv_biases() const { return biases || qkv_biases; }
-  bool learns_positions() const { return !is_like_llama(family); }
+  const FamilyParts& parts() const { return parts_of(family); }
+  bool learns_positions() const { return !parts().rotary; }
+  // Of a layer by its number; 0: none.
+  Count window_of(Count layer) const { return layer < unwindowed_layers ? 0 : window; }
   bool is_encoder_decoder() const { return decoder_layers > 0; }
   bool has_experts() const { return experts > 0; }
   Count all_layers() const { return layers + decoder_layers; }

@@ -78,7 +78,7 @@ TEST(TrainReport, OursAloneAndOursFailedCanBeTold) {
 }
 
 TEST(TrainProducts, AreAllThatTheModelMultipliesButAttention) {
-  for (const char* model : {"gpt2-124m", "llama-7b", "bert-base"}) {
+  for (const char* model : {"gpt2-124m", "llama-7b", "bert-base", "qwen3-0.6b", "pythia-160m"}) {
     const plan::ModelShape shape = nn::trainable(plan::find_model(model));
     const nn::Setup setup{.shape = {.batch = 3, .sequence = 128}, .dtype = DType::kBF16};
     double flops = 0;

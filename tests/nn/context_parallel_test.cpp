@@ -90,17 +90,19 @@ Model make_tested(Tiny tiny, const TensorGroup& group = {}, double dropout = 0) 
   const plan::Family family = tiny == Tiny::kBert      ? plan::Family::kBert
                               : tiny == Tiny::kLlama   ? plan::Family::kLlama
                               : tiny == Tiny::kMixtral ? plan::Family::kMixtral
+                              : tiny == Tiny::kQwen3   ? plan::Family::kQwen3
+                              : tiny == Tiny::kGptNeox ? plan::Family::kGptNeox
                                                        : plan::Family::kGpt2;
   plan::ModelShape shape = odd ? odd_shape(family) : tiny_shape(family);
   shape.positions = kSequence + 1;
   shape.hidden = 96;
-  shape.heads = 24;
-  shape.kv_heads = tiny == Tiny::kLlama || odd ? 12 : 24;
+  shape.heads = tiny == Tiny::kGptNeox ? 12 : 24;  // so that a quarter of a head is a pair
+  shape.kv_heads = tiny == Tiny::kLlama || tiny == Tiny::kGptNeox || odd ? 12 : 24;
   return make_model(shape, options);
 }
 
-constexpr Tiny kTested[] = {Tiny::kGpt2, Tiny::kOddGpt2,        Tiny::kLlama,
-                            Tiny::kBert, Tiny::kEncoderDecoder, Tiny::kMixtral};
+constexpr Tiny kTested[] = {Tiny::kGpt2,           Tiny::kOddGpt2, Tiny::kLlama, Tiny::kBert,
+                            Tiny::kEncoderDecoder, Tiny::kMixtral, Tiny::kQwen3, Tiny::kGptNeox};
 
 std::vector<float> floats_of(const Tensor& tensor) {
   const auto values = tensor.as<const float>();

@@ -207,6 +207,18 @@ TEST(MemoryPlan, CountsTheFlopsOfTheArithmetic) {
   }
 }
 
+TEST(MemoryPlan, CountsTheFlopsOfWindows) {
+  const auto ops = make_reference_ops();
+  plan::ModelShape shape = tiny_shape(plan::Family::kQwen3);
+  for (const plan::Count window : {1, 5, 63, 64, 100}) {
+    shape.window = window;
+    shape.unwindowed_layers = window == 5 ? 1 : 0;
+    const nn::Setup setup = setup_of(2, 64, DType::kF32, Recompute::kNone);
+    const MemoryPlan plan = plan_memory(make_model(shape), setup, *ops, OptimizerState::kMoments);
+    EXPECT_DOUBLE_EQ(plan.flops.forward, 128 * plan::count_flops(shape, 64).forward()) << window;
+  }
+}
+
 TEST(MemoryPlan, IsToldByClass) {
   const auto ops = make_reference_ops();
   const MemoryPlan plan = plan_memory(make_model(plan::find_model("gpt2-124m")),

@@ -55,11 +55,14 @@ Model make_divided(Tiny tiny, const TensorGroup& group, double dropout = 0) {
                               : tiny == Tiny::kLlama || tiny == Tiny::kOddLlama
                                   ? plan::Family::kLlama
                               : tiny == Tiny::kMixtral ? plan::Family::kMixtral
+                              : tiny == Tiny::kQwen3   ? plan::Family::kQwen3
+                              : tiny == Tiny::kGptNeox ? plan::Family::kGptNeox
                                                        : plan::Family::kGpt2;
   plan::ModelShape shape = odd ? odd_shape(family) : tiny_shape(family);
   shape.hidden = kHidden;
   shape.heads = 12;
-  shape.kv_heads = tiny == Tiny::kLlama ? 6 : 12;
+  shape.kv_heads = tiny == Tiny::kLlama || tiny == Tiny::kQwen3 ? 6 : 12;
+  if (tiny == Tiny::kQwen3) shape.window = 3;
   shape.feed_forward = kWide;
   return make_model(shape, options);
 }
@@ -174,8 +177,9 @@ void expect_like_one_rank(Tiny tiny, const Case& tested, const Whole& whole) {
   });
 }
 
-constexpr Tiny kDivisible[] = {Tiny::kGpt2, Tiny::kOddGpt2,        Tiny::kLlama,  Tiny::kOddLlama,
-                               Tiny::kBert, Tiny::kEncoderDecoder, Tiny::kMixtral};
+constexpr Tiny kDivisible[] = {Tiny::kGpt2,     Tiny::kOddGpt2, Tiny::kLlama,
+                               Tiny::kOddLlama, Tiny::kBert,    Tiny::kEncoderDecoder,
+                               Tiny::kMixtral,  Tiny::kQwen3,   Tiny::kGptNeox};
 
 TEST(TensorParallel, LossesAndGradientsAreThoseOfOneRank) {
   for (const Tiny tiny : kDivisible) {

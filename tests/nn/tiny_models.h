@@ -18,7 +18,7 @@ namespace lockstep::nn {
 // with a head of its own and shared key heads, Llama with biases, with a tied head, without
 // shared ones and with heads that are together wider than the hidden size, Mixtral with all experts
 // for every token and with narrow heads; all with feed-forward networks that are narrower than
-// attention.
+// attention. Qwen3's second layer has a window.
 enum class Tiny {
   kGpt2,
   kOddGpt2,
@@ -27,17 +27,26 @@ enum class Tiny {
   kBert,
   kMixtral,
   kOddMixtral,
+  kQwen3,
+  kGptNeox,
   kEncoderDecoder,
   kLinear
 };
-inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,       Tiny::kOddGpt2,        Tiny::kLlama,
-                                    Tiny::kOddLlama,   Tiny::kBert,           Tiny::kMixtral,
-                                    Tiny::kOddMixtral, Tiny::kEncoderDecoder, Tiny::kLinear};
-inline constexpr Tiny kTransformers[] = {Tiny::kGpt2, Tiny::kLlama, Tiny::kBert, Tiny::kMixtral,
+inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,           Tiny::kOddGpt2, Tiny::kLlama,
+                                    Tiny::kOddLlama,       Tiny::kBert,    Tiny::kMixtral,
+                                    Tiny::kOddMixtral,     Tiny::kQwen3,   Tiny::kGptNeox,
+                                    Tiny::kEncoderDecoder, Tiny::kLinear};
+inline constexpr Tiny kTransformers[] = {Tiny::kGpt2,          Tiny::kLlama, Tiny::kBert,
+                                         Tiny::kMixtral,       Tiny::kQwen3, Tiny::kGptNeox,
                                          Tiny::kEncoderDecoder};
 inline constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 inline bool has_experts(Tiny tiny) { return tiny == Tiny::kMixtral || tiny == Tiny::kOddMixtral; }
+
+// Whether it has parts that CPUs alone have.
+inline bool needs_cpu(Tiny tiny) {
+  return has_experts(tiny) || tiny == Tiny::kQwen3 || tiny == Tiny::kGptNeox;
+}
 
 inline std::string name(Tiny tiny) {
   switch (tiny) {
@@ -55,6 +64,10 @@ inline std::string name(Tiny tiny) {
       return "mixtral";
     case Tiny::kOddMixtral:
       return "odd-mixtral";
+    case Tiny::kQwen3:
+      return "qwen3";
+    case Tiny::kGptNeox:
+      return "gpt-neox";
     case Tiny::kEncoderDecoder:
       return "encoder-decoder";
     case Tiny::kLinear:
@@ -74,8 +87,8 @@ inline plan::ModelShape tiny_shape(plan::Family family, std::int64_t vocabulary 
   shape.hidden = 24;
   shape.layers = 2;
   shape.heads = 3;
-  shape.kv_heads = is_like_llama(family) ? 1 : 3;
-  shape.feed_forward = is_like_llama(family) ? 40 : 96;
+  shape.kv_heads = shape.parts().gated ? 1 : 3;
+  shape.feed_forward = shape.parts().gated ? 40 : 96;
   if (family == plan::Family::kMixtral) {
     shape.experts = 3;
     shape.feed_forward = 20;
@@ -119,6 +132,14 @@ inline Model make_tiny(Tiny tiny, double dropout = 0, std::int64_t vocabulary = 
       return make_model(tiny_shape(plan::Family::kMixtral, vocabulary), options);
     case Tiny::kOddMixtral:
       return make_model(odd_shape(plan::Family::kMixtral, vocabulary), options);
+    case Tiny::kQwen3: {
+      plan::ModelShape shape = tiny_shape(plan::Family::kQwen3, vocabulary);
+      shape.window = 4;
+      shape.unwindowed_layers = 1;
+      return make_model(shape, options);
+    }
+    case Tiny::kGptNeox:
+      return make_model(tiny_shape(plan::Family::kGptNeox, vocabulary), options);
     case Tiny::kBert:
       return make_model(tiny_shape(plan::Family::kBert, vocabulary), options);
     case Tiny::kEncoderDecoder:

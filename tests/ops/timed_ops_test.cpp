@@ -97,7 +97,9 @@ double pairs_of(const ops::AttentionShape& shape) {
   double pairs = 0;
   for (std::int64_t query = 0; query < shape.queries; ++query) {
     for (std::int64_t key = 0; key < shape.keys; ++key) {
-      if (!shape.causal || key <= query + shape.keys - shape.queries) ++pairs;
+      const std::int64_t last = query + shape.keys - shape.queries;
+      const bool in_window = shape.window == 0 || key > last - shape.window;
+      if (!shape.causal || (key <= last && in_window)) ++pairs;
     }
   }
   return pairs;
@@ -106,7 +108,7 @@ double pairs_of(const ops::AttentionShape& shape) {
 TEST(TimedOps, CountsTheProductsOfAttentionWithWhatIsSeenAlone) {
   const auto reference = make_reference_ops();
   TimedOps timed(*reference);
-  for (const bool causal : {false, true}) {
+  for (const std::int64_t window : {-1, 0, 1, 2, 4, 9}) {  // -1: not causal
     for (const std::int64_t queries : {1, 3, 4}) {
       for (const std::int64_t keys : {1, 3, 6}) {
         const ops::AttentionShape shape{.batch = 2,
@@ -115,7 +117,8 @@ TEST(TimedOps, CountsTheProductsOfAttentionWithWhatIsSeenAlone) {
                                         .heads = 3,
                                         .kv_heads = 3,
                                         .head_size = 4,
-                                        .causal = causal};
+                                        .causal = window >= 0,
+                                        .window = std::max<std::int64_t>(window, 0)};
         Numbers q({2 * queries, 12}), k({2 * keys, 12}), v({2 * keys, 12}), out({2 * queries, 12});
         Numbers log_sum({2, 3, queries});
         timed.start();
@@ -127,7 +130,7 @@ TEST(TimedOps, CountsTheProductsOfAttentionWithWhatIsSeenAlone) {
                                  .log_sum = log_sum.tensor()});
         const OpTime attention = find(total_times(timed.stop()), "attention");
         EXPECT_EQ(attention.flops, 2 * 2 * 2 * 3 * 4 * pairs_of(shape))
-            << causal << " " << queries << " " << keys;
+            << window << " " << queries << " " << keys;
       }
     }
   }

@@ -46,6 +46,11 @@ TEST(Parameters, AreThePublishedCounts) {
   EXPECT_EQ(parameters_of("qwen2-0.5b"), 494'032'768u);
   EXPECT_EQ(parameters_of("qwen2-7b"), 7'615'616'512u);
   EXPECT_EQ(parameters_of("mixtral-8x7b"), 46'702'792'704u);
+  EXPECT_EQ(parameters_of("qwen3-0.6b"), 596'049'920u);
+  EXPECT_EQ(parameters_of("qwen3-8b"), 8'190'735'360u);
+  EXPECT_EQ(parameters_of("phi3-3.8b"), 3'821'079'552u);
+  EXPECT_EQ(parameters_of("pythia-160m"), 162'322'944u);
+  EXPECT_EQ(parameters_of("pythia-1.4b"), 1'414'647'808u);
   EXPECT_EQ(parameters_of("gpt3-175b"), 174'604'259'328u);
   EXPECT_NEAR(static_cast<double>(parameters_of("gpt3-175b")), 175e9, 0.005 * 175e9);
 }
@@ -145,6 +150,25 @@ TEST(Flops, OfGroupedHeadsLeaveOutOnlyKeysAndValues) {
   const double grouped = count_flops(shape, 4096).total();
   shape.kv_heads = shape.heads;
   EXPECT_EQ(count_flops(shape, 4096).total() - grouped, 6.0 * 80 * 2 * 8192 * (8192 - 1024));
+}
+
+TEST(Flops, AWindowTakesThePlaceOfALongerSequence) {
+  ModelShape shape = find_model("llama-7b");
+  const double whole = count_flops(shape, 2048).attention;
+  shape.window = 512;
+  EXPECT_EQ(count_flops(shape, 2048).attention, whole / 4);
+  EXPECT_EQ(count_flops(shape, 512).attention, whole / 4);
+  shape.unwindowed_layers = 16;  // half of them
+  EXPECT_EQ(count_flops(shape, 2048).attention, whole / 2 + whole / 8);
+  EXPECT_EQ(count_flops(shape, 512).attention, whole / 4);
+}
+
+TEST(ModelShape, WindowsAreOfFamiliesThatHaveThem) {
+  ModelShape shape = find_model("gpt2-124m");
+  shape.window = 128;
+  EXPECT_EQ(why_not([&] { check(shape); }),
+            "a window of attention is for the families llama, mixtral, qwen3, phi3, but the model "
+            "is of family gpt2; leave it out");
 }
 
 TEST(Flops, OfRecomputationAreTheAttentionTermOrOneMoreForward) {

@@ -123,8 +123,9 @@ Trained train_peer(const Session& session, const std::string& python,
 }
 
 std::string why_not(const Session& session, const train::RunOptions& options) {
-  if (train::family_of(options.train) != train::ModelFamily::kGpt2) {
-    return "the PyTorch peer supports the family gpt2 only";
+  if (train::family_of(options.train) != train::ModelFamily::kGpt2 ||
+      options.train.model.activation != train::ActivationChoice::kAuto) {
+    return "the PyTorch peer supports the family gpt2 only, with its own activation";
   }
   if (options.train.batch.sequences % session.bench().ranks != 0) {
     return fmt::format("{} sequences cannot be split evenly over {} ranks",

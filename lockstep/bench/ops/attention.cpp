@@ -51,7 +51,9 @@ double attention_flops(const AttentionShape& shape) {
   const double all = 4 * static_cast<double>(shape.batch * shape.heads) *
                      static_cast<double>(shape.queries) * static_cast<double>(shape.keys) *
                      static_cast<double>(shape.head_size);
-  return shape.causal ? all / 2 : all;
+  if (shape.window == 0) return shape.causal ? all / 2 : all;
+  const double keys = static_cast<double>(shape.keys);
+  return all / keys * std::min(keys / 2, static_cast<double>(shape.window));
 }
 
 void run_attention(Ops& ops, const Tensors& t, const AttentionOptions& options) {
@@ -92,7 +94,9 @@ Shape log_sum_shape(const AttentionShape& shape) {
 
 // What peers are asked for; none where they would have to do more.
 std::optional<AttentionShape> plain_shape(const AttentionOptions& options) {
-  if (options.mask || options.dropout > 0 || options.probabilities) return std::nullopt;
+  if (options.mask || options.dropout > 0 || options.probabilities || options.shape.window > 0) {
+    return std::nullopt;
+  }
   return options.shape;
 }
 
@@ -216,6 +220,57 @@ std::vector<OpCase> attention_row_cases(DType dtype) {
   return cases;
 }
 
+// ---- attention_window: each query sees the last keys before it
+
+std::vector<AttentionOptions> odd_windows(DType dtype) {
+  const auto shape = [dtype](std::int64_t batch, std::int64_t queries, std::int64_t keys,
+                             std::int64_t heads, std::int64_t kv_heads, std::int64_t head_size,
+                             std::int64_t window) {
+    return AttentionShape{batch, queries, keys, heads, kv_heads, head_size, true, dtype, window};
+  };
+  return {
+      {.shape = shape(1, 1, 1, 1, 1, 1, 1)},
+      {.shape = shape(2, 17, 17, 3, 3, 5, 1), .packed = true},  // each sees itself
+      {.shape = shape(1, 19, 19, 4, 2, 16, 7), .mask = true, .packed = true},
+      {.shape = shape(1, 5, 11, 2, 1, 3, 4), .probabilities = true},  // later queries
+      {.shape = shape(1, 11, 5, 2, 1, 3, 2)},                         // some see nothing
+      {.shape = shape(2, 9, 9, 2, 2, 8, 3), .dropout = 0.2, .probabilities = true},
+      {.shape = shape(1, 131, 131, 2, 1, 32, 63), .mask = true, .dropout = 0.1},
+      {.shape = shape(1, 200, 200, 2, 2, 64, 65), .packed = true},
+      {.shape = shape(1, 150, 220, 1, 1, 80, 64)},
+      {.shape = shape(1, 1, 131, 6, 2, 16, 50)},  // one query
+      {.shape = shape(1, 9, 9, 2, 2, 8, 100)},    // wider than the sequence
+  };
+}
+
+std::vector<OpCase> attention_window_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const AttentionOptions& options : odd_windows(dtype))
+    cases.push_back(attention_case(options));
+  return cases;
+}
+
+std::vector<OpCase> attention_window_backward_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (AttentionOptions options : odd_windows(dtype)) {
+    options.probabilities = false;
+    cases.push_back(attention_backward_case(options));
+  }
+  return cases;
+}
+
+AttentionOptions typical_window(DType dtype) {
+  return {.shape = {Typical::kBatch, Typical::kSequence, Typical::kSequence, Typical::kHeads,
+                    Typical::kHeads, Typical::kHeadSize, true, dtype, Typical::kSequence / 4},
+          .packed = true,
+          .gap = 0};
+}
+
+OpCase attention_window_typical(DType dtype) { return attention_case(typical_window(dtype)); }
+OpCase attention_window_backward_typical(DType dtype) {
+  return attention_backward_case(typical_window(dtype));
+}
+
 OpCase attention_row_typical(DType dtype) {
   return attention_case({.shape = {1, 1, Typical::kSequence, Typical::kHeads, Typical::kHeads,
                                    Typical::kHeadSize, false, dtype}});
@@ -285,10 +340,22 @@ std::vector<OpDescription> describe_attention() {
            attention_row_typical,
            {attention_row_large},
            "attention"},
+          {"attention_window",
+           attention_window_cases,
+           attention_window_typical,
+           {},
+           "attention",
+           false},
           {"attention_backward",
            attention_backward_cases,
            attention_backward_typical,
-           {attention_backward_large}}};
+           {attention_backward_large}},
+          {"attention_window_backward",
+           attention_window_backward_cases,
+           attention_window_backward_typical,
+           {},
+           "attention_backward",
+           false}};
 }
 
 }  // namespace lockstep::bench

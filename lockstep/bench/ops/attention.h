@@ -32,11 +32,12 @@ struct AttentionOptions {
   Shape query_rows() const { return {shape.batch * shape.queries, query_columns()}; }
 
   std::string text() const {
-    return fmt::format("{} x {} queries, {} keys, {}/{} heads of {}{}{}{}{}{}", shape.batch,
-                       shape.queries, shape.keys, shape.heads, shape.kv_heads, shape.head_size,
-                       shape.causal ? ", causal" : "", mask ? ", mask" : "",
-                       packed ? ", packed" : "", probabilities ? ", probabilities" : "",
-                       dropout > 0 ? fmt::format(", p {}", dropout) : "");
+    return fmt::format(
+        "{} x {} queries, {} keys, {}/{} heads of {}{}{}{}{}{}{}", shape.batch, shape.queries,
+        shape.keys, shape.heads, shape.kv_heads, shape.head_size, shape.causal ? ", causal" : "",
+        shape.window > 0 ? fmt::format(", window {}", shape.window) : "", mask ? ", mask" : "",
+        packed ? ", packed" : "", probabilities ? ", probabilities" : "",
+        dropout > 0 ? fmt::format(", p {}", dropout) : "");
   }
 };
 

@@ -10,6 +10,8 @@ struct Step {
   std::int64_t batch, positions, heads, kv_heads, head_size;
   bool rotary = false;
   ops::RotaryScaling scaling = {};
+  std::int64_t window = 0;
+  std::int64_t rotary_size = 0;
 
   std::int64_t query_columns() const { return heads * head_size; }
   std::int64_t key_columns() const { return kv_heads * head_size; }
@@ -22,6 +24,8 @@ OpCase step_case(DType dtype, const Step& step) {
   if (step.scaling.factor != 1) {
     one.name += fmt::format(", {} times as slow", step.scaling.factor);
   }
+  if (step.window > 0) one.name += fmt::format(", window {}", step.window);
+  if (step.rotary_size > 0) one.name += fmt::format(", {} of each turn", step.rotary_size);
   // As the tolerance of rotary, for keys in the cache; probabilities weigh values with a standard
   // deviation of 1.
   const double turned = step.rotary ? 16 + 8 * static_cast<double>(step.positions) : 0;
@@ -40,7 +44,9 @@ OpCase step_case(DType dtype, const Step& step) {
                                  .kv_heads = step.kv_heads,
                                  .head_size = step.head_size,
                                  .scale = static_cast<float>(balanced(step.head_size)),
+                                 .window = step.window,
                                  .rotary = step.rotary,
+                                 .rotary_size = step.rotary_size,
                                  .scaling = step.scaling,
                                  .lengths = t["lengths"],
                                  .packed = t["packed"],
@@ -74,6 +80,24 @@ std::vector<OpCase> step_cases(DType dtype) {
   return cases;
 }
 
+// With a window, and with heads that turn in part.
+std::vector<OpCase> window_step_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const Step& step :
+       {Step{1, 5, 1, 1, 4, false, {}, 1}, Step{3, 17, 2, 1, 6, true, {}, 4},
+        Step{2, 70, 4, 2, 64, true, {}, 30, 16}, Step{2, 40, 3, 3, 20, true, {}, 0, 6},
+        Step{1, 131, 12, 1, 16, true, {}, 200}}) {
+    cases.push_back(step_case(dtype, step));
+  }
+  return cases;
+}
+
+OpCase window_step_typical(DType dtype) {
+  Step step{1, Typical::kSequence, Typical::kHeads, Typical::kHeads, Typical::kHeadSize};
+  step.window = Typical::kSequence / 4;
+  return step_case(dtype, step);
+}
+
 OpCase step_typical(DType dtype) {
   return step_case(dtype,
                    {1, Typical::kSequence, Typical::kHeads, Typical::kHeads, Typical::kHeadSize});
@@ -88,7 +112,13 @@ std::vector<OpCase> step_large(DType dtype) {
 }  // namespace
 
 std::vector<OpDescription> describe_decode_attention() {
-  return {{"decode_attention", step_cases, step_typical, {step_large}}};
+  return {{"decode_attention", step_cases, step_typical, {step_large}},
+          {"decode_attention_window",
+           window_step_cases,
+           window_step_typical,
+           {},
+           "decode_attention",
+           false}};
 }
 
 }  // namespace lockstep::bench

@@ -271,14 +271,133 @@ std::vector<OpCase> norm_backward_large(DType dtype) {
   return cases;
 }
 
+// ---- head_norm: of heads that lie in packed rows
+
+struct HeadRows {
+  std::int64_t rows, heads, head_size;
+  std::int64_t first = 0;
+  bool in_place = false;
+
+  Shape shape() const { return {rows, first + heads * head_size + 2}; }
+};
+
+OpCase head_norm_case(DType dtype, const HeadRows& of) {
+  OpCase one;
+  one.name = fmt::format("{} x {} heads of {} from {}{}", of.rows, of.heads, of.head_size, of.first,
+                         of.in_place ? ", in place" : "");
+  const double noise =
+      (of.head_size < 4 ? 2000 : 32) + 4 * std::sqrt(static_cast<double>(of.head_size));
+  const Tolerance tolerance{.relative = 4, .noise = noise, .coarse = 8};
+  const Fill fill = normal(1, 0.5);
+  one.fields = {input("gain", dtype, {of.head_size}, normal(0.25, 1))};
+  if (of.in_place) {
+    one.fields.push_back(updated("x", dtype, of.shape(), fill, tolerance, Freedom::kLast));
+  } else {
+    one.fields.push_back(input("x", dtype, of.shape(), fill, Freedom::kLast));
+    one.fields.push_back(updated("y", dtype, of.shape(), normal(), tolerance, Freedom::kLast));
+  }
+  one.fields.push_back(output("rstd", statistic(dtype), {of.rows, of.heads},
+                              {.relative = 32, .noise = noise + flipped(dtype, of.head_size)}));
+  one.run = [of](Ops& ops, const Tensors& t) {
+    ops.run(ops::HeadNorm{.heads = of.heads,
+                          .head_size = of.head_size,
+                          .x = {t["x"], of.first},
+                          .gain = t["gain"],
+                          .y = {t[of.in_place ? "x" : "y"], of.first},
+                          .rstd = t["rstd"]});
+  };
+  if (of.in_place) return one;
+  // Beside the heads y keeps what it held, whose gradient is no concern of x.
+  one.gradient = Gradient{
+      .inputs = {"x", "gain"}, .outputs = {"y"}, .backward = [of](Ops& ops, const Tensors& t) {
+        ops.run(ops::HeadNormBackward{.heads = of.heads,
+                                      .head_size = of.head_size,
+                                      .x = {t["x"], of.first},
+                                      .gain = t["gain"],
+                                      .rstd = t["rstd"],
+                                      .dy = {t["dy"], of.first},
+                                      .dx = {t["dx"], of.first},
+                                      .dgain = t["dgain"]});
+      }};
+  return one;
+}
+
+constexpr HeadRows kOddHeads[] = {{1, 1, 1},      {3, 2, 17, 4}, {0, 2, 8},
+                                  {131, 3, 5, 1}, {7, 6, 64},    {67, 1, 131, 3}};
+
+std::vector<OpCase> head_norm_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (HeadRows of : kOddHeads) {
+    cases.push_back(head_norm_case(dtype, of));
+    of.in_place = true;
+    cases.push_back(head_norm_case(dtype, of));
+  }
+  return cases;
+}
+
+OpCase head_norm_typical(DType dtype) {
+  return head_norm_case(dtype, {Typical::kRows, Typical::kHeads, Typical::kHeadSize});
+}
+
+OpCase head_norm_backward_case(DType dtype, DType gradient, const HeadRows& of) {
+  OpCase one;
+  one.name = fmt::format("{} x {} heads of {} from {}{}, gradients {}", of.rows, of.heads,
+                         of.head_size, of.first, of.in_place ? ", in place" : "", name(gradient));
+  const double noise =
+      (of.head_size < 4 ? 2000 : 64) + 8 * std::sqrt(static_cast<double>(of.head_size));
+  const Tolerance tolerance{.relative = 4, .noise = 4 * noise, .coarse = 4};
+  one.fields = {input("gain", dtype, {of.head_size}, normal(0.25, 1)),
+                input("x", dtype, of.shape(), normal(1, 0.5), Freedom::kLast),
+                input("rstd", statistic(dtype), {of.rows, of.heads}, uniform(0.5, 1.5))};
+  if (of.in_place) {
+    one.fields.push_back(updated("dy", dtype, of.shape(), normal(), tolerance, Freedom::kLast));
+  } else {
+    one.fields.push_back(input("dy", dtype, of.shape(), normal(), Freedom::kLast));
+    one.fields.push_back(updated("dx", dtype, of.shape(), normal(), tolerance, Freedom::kLast));
+  }
+  const double rows = static_cast<double>(of.rows * of.heads);
+  one.fields.push_back(updated("dgain", gradient, {of.head_size}, normal(),
+                               {.noise = (of.head_size < 4 ? 8000 : 64) + 16 * rows}));
+  one.run = [of](Ops& ops, const Tensors& t) {
+    ops.run(ops::HeadNormBackward{.heads = of.heads,
+                                  .head_size = of.head_size,
+                                  .x = {t["x"], of.first},
+                                  .gain = t["gain"],
+                                  .rstd = t["rstd"],
+                                  .dy = {t["dy"], of.first},
+                                  .dx = {t[of.in_place ? "dy" : "dx"], of.first},
+                                  .dgain = t["dgain"]});
+  };
+  one.scratch = [of](const Ops& ops) { return ops.norm_scratch(of.rows, of.head_size); };
+  return one;
+}
+
+std::vector<OpCase> head_norm_backward_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (HeadRows of : kOddHeads) {
+    cases.push_back(head_norm_backward_case(dtype, dtype, of));
+    of.in_place = true;
+    cases.push_back(head_norm_backward_case(dtype, dtype == DType::kF64 ? dtype : DType::kF32, of));
+  }
+  return cases;
+}
+
+OpCase head_norm_backward_typical(DType dtype) {
+  return head_norm_backward_case(dtype, dtype,
+                                 {Typical::kRows, Typical::kHeads, Typical::kHeadSize});
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_norm() {
-  return {{"norm", norm_cases, norm_typical, {norm_large, kRowsBar}},
-          {"norm_backward",
-           norm_backward_cases,
-           norm_backward_typical,
-           {norm_backward_large, kRowsBar}}};
+  return {
+      {"norm", norm_cases, norm_typical, {norm_large, kRowsBar}},
+      {"norm_backward",
+       norm_backward_cases,
+       norm_backward_typical,
+       {norm_backward_large, kRowsBar}},
+      {"head_norm", head_norm_cases, head_norm_typical, {}, {}, false},
+      {"head_norm_backward", head_norm_backward_cases, head_norm_backward_typical, {}, {}, false}};
 }
 
 }  // namespace lockstep::bench

@@ -13,8 +13,11 @@ struct Turn {
   std::int64_t first_position = 0;
   std::int64_t further_columns = 2;
   ops::RotaryScaling scaling = {};
+  std::int64_t stride = 0;
 
-  std::int64_t columns() const { return first + heads * head_size + further_columns; }
+  std::int64_t columns() const {
+    return first + heads * (stride > 0 ? stride : head_size) + further_columns;
+  }
 };
 
 // Of its pairs some turn as ever, some slower, and some in between.
@@ -26,6 +29,7 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
   one.name = fmt::format("{} x {}, {} heads of {} from {}{}", turn.batch, turn.sequence, turn.heads,
                          turn.head_size, turn.first, turn.backward ? ", backward" : "");
   if (turn.first_position > 0) one.name += fmt::format(", position {} on", turn.first_position);
+  if (turn.stride > 0) one.name += fmt::format(", each of {}", turn.stride);
   if (turn.scaling.factor != 1) {
     one.name += fmt::format(", {} times as slow", turn.scaling.factor);
     if (turn.scaling.original_positions > 0) {
@@ -41,6 +45,7 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
     ops.run(ops::Rotary{.x = {rows, turn.first},
                         .heads = turn.heads,
                         .head_size = turn.head_size,
+                        .stride = turn.stride,
                         .sequence = turn.sequence,
                         .first_position = turn.first_position,
                         .scaling = turn.scaling,
@@ -66,6 +71,27 @@ std::vector<OpCase> rotary_cases(DType dtype) {
   return cases;
 }
 
+// Of a part of every head.
+Turn part(Turn turn, std::int64_t stride) {
+  turn.stride = stride;
+  return turn;
+}
+
+std::vector<OpCase> rotary_part_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const Turn& turn : {part({1, 1, 1, 2}, 3), part({2, 17, 3, 6, 4, true}, 20),
+                           part({1, 67, 2, 16, 0}, 64), part({2, 9, 2, 10, 1, false, 7}, 10)}) {
+    cases.push_back(rotary_case(dtype, turn));
+  }
+  return cases;
+}
+
+OpCase rotary_part_typical(DType dtype) {
+  return rotary_case(
+      dtype, part({Typical::kBatch, Typical::kSequence, Typical::kHeads, Typical::kHeadSize / 4},
+                  Typical::kHeadSize));
+}
+
 OpCase rotary_typical(DType dtype) {
   return rotary_case(dtype,
                      {Typical::kBatch, Typical::kSequence, Typical::kHeads, Typical::kHeadSize});
@@ -82,7 +108,8 @@ std::vector<OpCase> rotary_large(DType dtype) {
 }  // namespace
 
 std::vector<OpDescription> describe_rotary() {
-  return {{"rotary", rotary_cases, rotary_typical, {rotary_large}}};
+  return {{"rotary", rotary_cases, rotary_typical, {rotary_large}},
+          {"rotary_part", rotary_part_cases, rotary_part_typical, {}, "rotary", false}};
 }
 
 }  // namespace lockstep::bench

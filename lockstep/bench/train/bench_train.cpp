@@ -87,10 +87,13 @@ Program pytorch_program(const TrainBench& bench, const std::string& python, cons
 std::string not_for_peers(const TrainBench& bench) {
   const plan::ModelShape shape = train::formula_shape_of(bench.options);
   const bool is_gpt2 = !shape.is_encoder_decoder() && shape.family == plan::Family::kGpt2 &&
-                       shape.head == plan::Head::kTied && shape.biases;
-  const bool is_llama = shape.family == plan::Family::kLlama && !shape.biases;
+                       shape.head == plan::Head::kTied && shape.biases &&
+                       bench.options.model.activation == train::ActivationChoice::kAuto;
+  const bool is_llama = shape.family == plan::Family::kLlama && !shape.biases && shape.window == 0;
   if (!is_gpt2 && !is_llama) {
-    return "the peers train models of the families gpt2 (tied, with biases) and llama";
+    return "the peers train models of the families gpt2 (tied, with biases, GELU by tanh) and "
+           "llama "
+           "(without a window)";
   }
   if (train::solved(bench.options.batch).accumulation != 1)
     return "the peers take one micro-batch a step";

@@ -17,7 +17,7 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
   const std::int64_t hidden = to_signed(shape.hidden);
   const std::int64_t wide = to_signed(shape.feed_forward);
   const std::int64_t vocabulary = to_signed(shape.vocabulary);
-  const bool gated = is_like_llama(shape.family);
+  const bool gated = shape.parts().gated;
   const auto layers = static_cast<double>(shape.all_layers());
   const auto across = static_cast<double>(shape.decoder_layers);
   std::vector<Product> products;
@@ -29,8 +29,10 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
                                   .gradient = setup.gradient},
                         .count = count});
   };
-  add(tokens, hidden, hidden + 2 * to_signed(shape.kv_width()), layers);
-  add(tokens, hidden, hidden, layers + (shape.head == plan::Head::kMaskedLanguage ? 1 : 0));
+  const std::int64_t queries = to_signed(shape.query_width());
+  add(tokens, hidden, queries + 2 * to_signed(shape.kv_width()), layers);
+  add(tokens, queries, hidden, layers);
+  if (shape.head == plan::Head::kMaskedLanguage) add(tokens, hidden, hidden, 1);
   if (across > 0) {  // a decoder's attention to the encoder: queries, keys and values, projection
     add(tokens, hidden, hidden, 2 * across);
     add(setup.shape.source_tokens(), hidden, 2 * hidden, across);

@@ -77,6 +77,18 @@ void RecordedOps::run(const ops::NormBackward& call) {
                 .reads = {call.dy, call.sum, call.mean, call.rstd, call.dresidual},
                 .writes = {call.dsum, call.dbranch, call.dgain}});
 }
+void RecordedOps::run(const ops::HeadNorm& call) {
+  record(call, {.kind = "norm of heads",
+                .parameter = call.gain,
+                .reads = {call.x.rows},
+                .writes = {call.y.rows, call.rstd}});
+}
+void RecordedOps::run(const ops::HeadNormBackward& call) {
+  record(call, {.kind = "norm of heads backward",
+                .parameter = call.gain,
+                .reads = {call.dy.rows, call.x.rows, call.rstd},
+                .writes = {call.dx.rows, call.dgain}});
+}
 void RecordedOps::run(const ops::Attention& call) {
   record(call, {.kind = "attention",
                 .parameter = {},

@@ -40,6 +40,8 @@ class RecordedOps final : public Ops {
   void run(const ops::Scale& call) override;
   void run(const ops::Norm& call) override;
   void run(const ops::NormBackward& call) override;
+  void run(const ops::HeadNorm& call) override;
+  void run(const ops::HeadNormBackward& call) override;
   void run(const ops::Attention& call) override;
   void run(const ops::AttentionBackward& call) override;
   void run(const ops::Rotary& call) override;

@@ -25,6 +25,10 @@ Json shape_json(const plan::ModelShape& shape) {
             {"head", name(shape.head)},
             {"biases", shape.biases}};
   if (shape.qkv_biases) json["qkv_biases"] = true;
+  if (shape.window > 0) {
+    json["window"] = shape.window;
+    json["unwindowed_layers"] = shape.unwindowed_layers;
+  }
   if (shape.has_experts()) {
     json["experts"] = shape.experts;
     json["experts_per_token"] = shape.experts_per_token;

@@ -37,6 +37,7 @@ struct PlanFlags {
   std::string heads;
   std::string kv_heads;
   std::string head_size;
+  std::string window;
   std::string feed_forward;
   std::string experts;
   std::string experts_per_token;
@@ -66,8 +67,8 @@ std::string known_names() {
 bool describes_a_shape(const PlanFlags& flags) {
   for (const std::string* flag :
        {&flags.family, &flags.layers, &flags.hidden, &flags.heads, &flags.kv_heads,
-        &flags.head_size, &flags.feed_forward, &flags.experts, &flags.experts_per_token,
-        &flags.vocabulary, &flags.positions}) {
+        &flags.head_size, &flags.window, &flags.feed_forward, &flags.experts,
+        &flags.experts_per_token, &flags.vocabulary, &flags.positions}) {
     if (!flag->empty()) return true;
   }
   return flags.no_biases;
@@ -95,6 +96,7 @@ ModelShape own_shape(const PlanFlags& flags) {
   shape.heads = parse_count("--heads", flags.heads);
   shape.kv_heads = count_or("--kv-heads", flags.kv_heads, shape.heads);
   shape.head_size = count_or("--head-size", flags.head_size, 0);
+  shape.window = count_or("--window", flags.window, 0);
   shape.feed_forward =
       count_or("--ff", flags.feed_forward, plan::usual_feed_forward(shape.family, shape.hidden));
   shape.experts = count_or("--experts", flags.experts, shape.experts);
@@ -278,13 +280,16 @@ void add_plan(CLI::App& app, int& exit_code) {
   const auto own = [&](const char* flag, std::string& field, const char* help) {
     command->add_option(flag, field, help)->group("A model of your own");
   };
-  own("--family", flags->family, "gpt2 (default), llama, bert, mixtral or encoder-decoder");
+  own("--family", flags->family,
+      "gpt2 (default), llama, bert, mixtral, qwen3, phi3, gpt-neox or encoder-decoder");
   own("--layers", flags->layers, "Number of layers; of an encoder-decoder: of either half");
   own("--hidden", flags->hidden, "Hidden size");
   own("--heads", flags->heads, "Attention heads");
   own("--kv-heads", flags->kv_heads, "Key/value heads (default: as many as heads)");
   own("--head-size", flags->head_size,
-      "Width of a head, in llama and mixtral (default: hidden / heads)");
+      "Width of a head, in llama, mixtral, qwen3 and phi3 (default: hidden / heads)");
+  own("--window", flags->window,
+      "Tokens that attention sees, in llama, mixtral, qwen3 and phi3 (default: all)");
   own("--ff", flags->feed_forward, "Feed-forward width (default 4 x hidden; llama 8/3)");
   own("--experts", flags->experts, "Experts of a layer, in mixtral (default 8)");
   own("--experts-per-token", flags->experts_per_token,

@@ -237,11 +237,12 @@ std::string describe(const plan::ModelShape& shape) {
       shape.has_experts()
           ? fmt::format(" in {} of {} experts", shape.experts_per_token, shape.experts)
           : "";
+  const std::string window = shape.window > 0 ? fmt::format(" in windows of {}", shape.window) : "";
   return fmt::format(
       "{}: family {}, {} layers, hidden size {}, {} heads{},\n"
-      "feed-forward {}{}, vocabulary {}, {} positions, head {}, {} biases\n",
+      "feed-forward {}{}, vocabulary {}, {} positions{}, head {}, {} biases\n",
       shape.name, family_name(shape), layers, shape.hidden, shape.heads, kv_heads,
-      shape.feed_forward, experts, shape.vocabulary, shape.positions, name(shape.head),
+      shape.feed_forward, experts, shape.vocabulary, shape.positions, window, name(shape.head),
       shape.biases       ? "with"
       : shape.qkv_biases ? "query, key and value"
                          : "without");

@@ -33,7 +33,7 @@ BlockSpec PreNormLayer<FeedForward>::spec(const Setup& setup, const Ops& ops) co
   declaration.activation(
       "normed1", stream,
       attention_.packing().keeps_quantized_input(setup) ? Life::kForward : Life::kRestored);
-  declaration.activation("sum", stream, Life::kKept);
+  declaration.activation("sum", stream, options_.parallel_residual ? Life::kForward : Life::kKept);
   declaration.activation("normed2", stream, Life::kRestored);
   declaration.activation("dropped", options_.dropout > 0 ? stream : Shape{0}, Life::kBackward);
   norm1_.declare(declaration, own_tokens);
@@ -53,11 +53,41 @@ ops::Dropout PreNormLayer<FeedForward>::dropout(const Pass& pass, std::string_vi
 }
 
 template <class FeedForward>
+void PreNormLayer<FeedForward>::join_attention(const Pass& pass,
+                                               const ops::Dropout& dropping) const {
+  const Tensor& sum = pass.tensors[kSum];
+  if (!options_.parallel_residual) {
+    return norm2_.forward(pass, pass.in.x, dropping, sum, pass.tensors[kNormed2]);
+  }
+  if (dropping.probability > 0) pass.ops.run(ops::Drop{.dropout = dropping, .x = sum, .y = sum});
+  pass.ops.run(ops::Add{.a = sum, .b = pass.in.x, .y = sum});
+  norm2_.forward(pass, pass.in.x, pass.tensors[kNormed2]);
+}
+
+template <class FeedForward>
+Tensor PreNormLayer<FeedForward>::backward_join(const Pass& pass, const Tensor& dx) const {
+  const Tensor& dropped = pass.tensors[kDropped];
+  const ops::Dropout attention_dropout = dropout(pass, "attention");
+  if (options_.parallel_residual) {
+    norm2_.backward(pass, {.dy = dx, .sum = pass.in.x, .dresidual = pass.dout.x, .dsum = dx});
+    return dropped_gradient(pass, attention_dropout, pass.dout.x, dropped);
+  }
+  const bool drops = attention_dropout.probability > 0;
+  norm2_.backward(pass, {.dy = dx,
+                         .sum = pass.tensors[kSum],
+                         .dresidual = pass.dout.x,
+                         .dsum = dx,
+                         .dropout = attention_dropout,
+                         .dbranch = drops ? dropped : Tensor()});
+  return drops ? dropped : dx;
+}
+
+template <class FeedForward>
 void PreNormLayer<FeedForward>::forward(const Pass& pass) {
   const Tensor& sum = pass.tensors[kSum];
   norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
   attention_.forward(pass, pass.tensors[kNormed1], sum);
-  norm2_.forward(pass, pass.in.x, dropout(pass, "attention"), sum, pass.tensors[kNormed2]);
+  join_attention(pass, dropout(pass, "attention"));
   mlp_.forward_up(pass, pass.tensors[kNormed2]);
   if (!ops::is_given(pass.out.x)) return;
   add_feed_forward(pass, mlp_, sum, dropout(pass, "mlp"), pass.out.x);
@@ -66,7 +96,8 @@ void PreNormLayer<FeedForward>::forward(const Pass& pass) {
 template <class FeedForward>
 void PreNormLayer<FeedForward>::restore(const Pass& pass) {
   norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
-  norm2_.forward(pass, pass.tensors[kSum], pass.tensors[kNormed2]);
+  norm2_.forward(pass, options_.parallel_residual ? pass.in.x : pass.tensors[kSum],
+                 pass.tensors[kNormed2]);
   mlp_.restore(pass, pass.tensors[kNormed2]);
 }
 
@@ -80,16 +111,9 @@ void PreNormLayer<FeedForward>::backward(const Pass& pass) {
   const Tensor dmlp = dropped_gradient(pass, dropout(pass, "mlp"), pass.dout.x, dropped);
   const Tensor dz = mlp_.backward_down(pass, dmlp);
   mlp_.backward_up(pass, {.dy = dz, .x = normed2, .dx = dx});
-  const ops::Dropout attention_dropout = dropout(pass, "attention");
-  const bool drops = attention_dropout.probability > 0;
-  norm2_.backward(pass, {.dy = dx,
-                         .sum = pass.tensors[kSum],
-                         .dresidual = pass.dout.x,
-                         .dsum = dx,
-                         .dropout = attention_dropout,
-                         .dbranch = drops ? dropped : Tensor()});
+  const Tensor dbranch = backward_join(pass, dx);
 
-  const Tensor dpacked = attention_.backward(pass, drops ? dropped : dx, normed2, mlp_.spent(pass));
+  const Tensor dpacked = attention_.backward(pass, dbranch, normed2, mlp_.spent(pass));
   attention_.packing().backward(pass, {.dy = dpacked, .x = normed1, .dx = normed2});
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
 }
@@ -113,7 +137,7 @@ void PreNormLayer<FeedForward>::decode(const DecodePass& at) const {
   const Tensor& sum = pass.tensors[kSum];
   norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
   attention_.decode(at, at.cache[0], pass.tensors[kNormed1], sum);
-  norm2_.forward(pass, pass.in.x, {}, sum, pass.tensors[kNormed2]);
+  join_attention(pass, {});
   mlp_.forward_up(pass, pass.tensors[kNormed2]);
   mlp_.forward_down(pass, pass.out.x, sum);
 }

@@ -3,6 +3,11 @@
 //   sum = x   + dropout(attention(norm1(x)))
 //   out = sum + dropout(mlp(norm2(sum)))
 //
+// With a parallel residual (GPT-NeoX) both branches read x:
+//
+//   sum = x   + dropout(attention(norm1(x)))
+//   out = sum + dropout(mlp(norm2(x)))
+//
 // GPT-2's has layer norms and two linear layers with GELU between; Llama's RMS norms, rotary
 // positions, grouped-query attention and SwiGLU; Mixtral's is Llama's with a mixture of experts.
 // The encoder of an encoder-decoder is made of GPT-2's too, bidirectional and on the source.
@@ -27,6 +32,7 @@ struct LayerOptionsWith {
   AttentionOptions attention;
   typename FeedForward::Options feed_forward;
   double dropout = 0;  // of both branches
+  bool parallel_residual = false;
 };
 using LayerOptions = LayerOptionsWith<FeedForwardPart>;
 using LlamaLayerOptions = LayerOptionsWith<SwiGluPart>;
@@ -54,6 +60,11 @@ class PreNormLayer : public Block, private Decoding {
   enum Saved : std::size_t { kNormed1, kSum, kNormed2, kDropped, kTensors };
 
   ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
+  // sum = x + dropping(sum) and the second norm, of the sum or of x.
+  void join_attention(const Pass& pass, const ops::Dropout& dropping) const;
+  // From the gradients of the sum or of x (in dx, by the second norm) to that of the attention's
+  // branch, which it returns.
+  Tensor backward_join(const Pass& pass, const Tensor& dx) const;
 
   std::string name_;
   LayerOptionsWith<FeedForward> options_;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
+#include "lockstep/nn/hugging_face/architectures.h"
 
 namespace lockstep::nn {
 namespace {
@@ -38,6 +39,10 @@ class Keys {
     }
     return value.get<plan::Count>();
   }
+  // The same, where 0 is allowed.
+  plan::Count size_or_zero(const char* key, plan::Count otherwise) const {
+    return has(key) && json_[key] == 0 ? 0 : size_or(key, otherwise);
+  }
   plan::Count size_or(const char* key, plan::Count otherwise) const {
     return has(key) ? size(key) : otherwise;
   }
@@ -63,14 +68,20 @@ class Keys {
     if (!json_[key].is_string()) reject(key, "a string");
     return json_[key].get<std::string>();
   }
-  // The first string of an array.
-  std::string first_of(const char* key) const {
-    if (!has(key)) return "";
+  // The strings of an array; none where there is no such key.
+  std::vector<std::string> texts(const char* key) const {
+    if (!has(key)) return {};
     const Json& value = json_[key];
-    if (!value.is_array() || (!value.empty() && !value[0].is_string())) {
+    const auto is_text = [](const Json& one) { return one.is_string(); };
+    if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_text)) {
       reject(key, "an array of strings");
     }
-    return value.empty() ? "" : value[0].get<std::string>();
+    return value.get<std::vector<std::string>>();
+  }
+  // The first string of an array.
+  std::string first_of(const char* key) const {
+    const std::vector<std::string> all = texts(key);
+    return all.empty() ? "" : all.front();
   }
 
   // Refuses every value but these.
@@ -98,42 +109,43 @@ class Keys {
   std::string_view source_;
 };
 
-Family family_of(const Keys& keys) {
-  const std::string architecture = keys.first_of("architectures");
+// The class that a config.json names, or by its type the usual one.
+const Architecture& architecture_of(const Keys& keys) {
+  const std::string name = keys.first_of("architectures");
   const std::string type = keys.text_or("model_type", "");
-  if (architecture == "GPT2LMHeadModel") return Family::kGpt2;
-  if (architecture == "LlamaForCausalLM" || architecture == "MistralForCausalLM" ||
-      architecture == "Qwen2ForCausalLM") {
-    return Family::kLlama;
-  }
-  if (architecture == "MixtralForCausalLM") return Family::kMixtral;
-  if (architecture == "BertForMaskedLM" || architecture == "BertForPreTraining") {
-    return Family::kBert;
-  }
-  if (architecture.empty() && (type == "mistral" || type == "qwen2")) return Family::kLlama;
-  if (architecture.empty() &&
-      (type == "gpt2" || type == "llama" || type == "bert" || type == "mixtral")) {
-    return plan::family_from_name(type);
+  std::vector<std::string_view> names;
+  for (const Architecture& one : architectures()) {
+    if (name.empty() ? one.type == type : one.name == name) return one;
+    names.push_back(one.name);
   }
   fail(ErrorCode::kUnsupported,
-       "{} describes a '{}', which lockstep does not support; it supports GPT2LMHeadModel, "
-       "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, MixtralForCausalLM and "
-       "BertForMaskedLM",
-       keys.source(), architecture.empty() ? type : architecture);
+       "{} describes a '{}', which lockstep does not support; it supports {}", keys.source(),
+       name.empty() ? type : name, fmt::join(names, ", "));
 }
 
 // One rate of dropout for all of a model's; says so where there are several.
-void read_dropout(const Keys& keys, const std::vector<const char*>& names,
+void read_dropout(const Keys& keys, const std::vector<const char*>& names, double usual,
                   HuggingFaceConfig& config) {
-  constexpr double kUsual = 0.1;
-  config.options.dropout = keys.number_or(names.front(), kUsual, 0, 0.99);
+  config.options.dropout = keys.number_or(names.front(), usual, 0, 0.99);
   for (const char* name : names) {
-    const double other = keys.number_or(name, kUsual, 0, 0.99);
+    const double other = keys.number_or(name, usual, 0, 0.99);
     if (other == config.options.dropout) continue;
     config.notices.push_back(
         fmt::format("{} = {} differs from {} = {}; model.dropout is the latter", name, other,
                     names.front(), config.options.dropout));
   }
+}
+
+constexpr double kUsualDropout = 0.1;  // of GPT-2 and BERT
+
+ops::Activation read_activation(const Keys& keys, const char* key, const std::string& usual) {
+  const std::string name = keys.text_or(key, usual);
+  std::vector<std::string_view> known;
+  for (const auto& [theirs, ours] : activation_names()) {
+    if (theirs == name) return ours;
+    known.push_back(theirs);
+  }
+  keys.refuse(key, fmt::format("only {}", fmt::join(known, ", ")));
 }
 
 void read_gpt2(const Keys& keys, HuggingFaceConfig& config) {
@@ -145,12 +157,12 @@ void read_gpt2(const Keys& keys, HuggingFaceConfig& config) {
   shape.heads = shape.kv_heads = keys.size("n_head");
   shape.feed_forward = keys.size_or("n_inner", 4 * shape.hidden);
   shape.head = keys.flag_or("tie_word_embeddings", true) ? Head::kTied : Head::kOwn;
-  keys.only_text("activation_function", {"gelu_new", "gelu_pytorch_tanh"});
+  config.options.activation = read_activation(keys, "activation_function", "gelu_new");
   keys.only("scale_attn_weights", true);
   keys.only("scale_attn_by_inverse_layer_idx", false);
   keys.only("add_cross_attention", false);
   config.options.epsilon = static_cast<float>(keys.number_or("layer_norm_epsilon", 1e-5, 1e-30, 1));
-  read_dropout(keys, {"resid_pdrop", "embd_pdrop", "attn_pdrop"}, config);
+  read_dropout(keys, {"resid_pdrop", "embd_pdrop", "attn_pdrop"}, kUsualDropout, config);
 }
 
 ops::RotaryScaling read_scaling(const Keys& rotary, bool linear) {
@@ -168,8 +180,16 @@ ops::RotaryScaling read_scaling(const Keys& rotary, bool linear) {
 }
 
 // Rotary positions: one object in newer files, keys of the model in older ones.
-void read_rotary(const Keys& keys, double usual, HuggingFaceConfig& config) {
-  double theta = keys.number_or("rope_theta", usual, 1, 1e30);
+struct RotaryKeys {
+  const char* theta = "rope_theta";
+  const char* share = "partial_rotary_factor";
+  double usual_theta = 1e4;
+};
+
+void read_rotary(const Keys& keys, const RotaryKeys& older, HuggingFaceConfig& config) {
+  double theta = keys.number_or(older.theta, older.usual_theta, 1, 1e30);
+  const plan::FamilyParts& parts = config.shape.parts();
+  double share = parts.partly_rotary ? keys.number_or(older.share, parts.rotary_share, 0, 1) : 1;
   for (const char* name : {"rope_parameters", "rope_scaling"}) {
     if (!keys.has(name)) continue;
     const Keys rotary = keys.object(name);
@@ -180,38 +200,51 @@ void read_rotary(const Keys& keys, double usual, HuggingFaceConfig& config) {
       keys.refuse(name, "only the rope_types \"default\", \"linear\" and \"llama3\"");
     }
     theta = rotary.number_or("rope_theta", theta, 1, 1e30);
-    if (rotary.number_or("partial_rotary_factor", 1, 0, 1) != 1) {
+    share = rotary.number_or("partial_rotary_factor", share, 0, 1);
+    if (share != 1 && !parts.partly_rotary) {
       keys.refuse(name, "only a partial_rotary_factor of 1");
     }
   }
   config.options.theta = static_cast<float>(theta);
+  config.options.rotary_share = share;
+  rotary_width(config.shape, config.options);  // throws for a share that cannot be
 }
 
 void read_experts(const Keys& keys, HuggingFaceConfig& config) {
   config.shape.experts = keys.size_or("num_local_experts", 8);
   config.shape.experts_per_token = keys.size_or("num_experts_per_tok", 2);
   config.options.router_loss = keys.number_or("router_aux_loss_coef", kUsualRouterLoss, 0, 1e30);
-  if (keys.has("sliding_window")) keys.refuse("sliding_window", "only null");
   if (keys.number_or("router_jitter_noise", 0, 0, 1) > 0) {
     keys.refuse("router_jitter_noise", "only 0");
   }
 }
 
-bool is_architecture(const Keys& keys, std::string_view architecture, std::string_view type) {
-  const std::string first = keys.first_of("architectures");
-  return first.empty() ? keys.text_or("model_type", "") == type : first == architecture;
-}
-
-// Attention to the last tokens only, where a text may be longer than that.
-void refuse_window(const Keys& keys, plan::Count positions) {
+// Attention to the last tokens only, where a text may be longer than that; in Qwen's families of
+// the layers from some on.
+void read_window(const Keys& keys, HuggingFaceConfig& config) {
+  plan::ModelShape& shape = config.shape;
+  const bool chooses = keys.has("use_sliding_window");
   if (!keys.flag_or("use_sliding_window", true) || !keys.has("sliding_window")) return;
-  if (keys.size("sliding_window") >= positions) return;
-  keys.refuse("sliding_window",
-              fmt::format("only null, or {} (max_position_embeddings) and more", positions));
+  const plan::Count window = keys.size("sliding_window");
+  if (window >= shape.positions) return;
+  plan::Count first = chooses ? keys.size_or_zero("max_window_layers", 28) : 0;
+  if (const std::vector<std::string> types = keys.texts("layer_types"); !types.empty()) {
+    const auto is_windowed = [](const std::string& type) { return type == "sliding_attention"; };
+    const auto begin = std::find_if(types.begin(), types.end(), is_windowed);
+    if (types.size() != shape.layers || !std::all_of(begin, types.end(), is_windowed)) {
+      keys.refuse("layer_types",
+                  "only layers of \"full_attention\" before all of "
+                  "\"sliding_attention\"");
+    }
+    first = static_cast<plan::Count>(begin - types.begin());
+  }
+  if (first >= shape.layers) return;
+  shape.window = window;
+  shape.unwindowed_layers = first;
 }
 
-// Mistral's and Qwen2's as well, and Mixtral's, which has experts besides.
-void read_llama(const Keys& keys, HuggingFaceConfig& config) {
+// Llama's and all that are like it: Mistral's, Qwen's, Phi-3's, and Mixtral's, which has experts.
+void read_llama(const Keys& keys, const Architecture& architecture, HuggingFaceConfig& config) {
   plan::ModelShape& shape = config.shape;
   shape.vocabulary = keys.size("vocab_size");
   shape.positions = keys.size_or("max_position_embeddings", shape.positions);
@@ -224,22 +257,40 @@ void read_llama(const Keys& keys, HuggingFaceConfig& config) {
   keys.only_text("hidden_act", {"silu", "swish"});
   keys.only("attention_bias", false);
   keys.only("mlp_bias", false);
-  shape.qkv_biases = is_architecture(keys, "Qwen2ForCausalLM", "qwen2");
-  if (shape.qkv_biases || is_architecture(keys, "MistralForCausalLM", "mistral")) {
-    refuse_window(keys, shape.positions);
-  }
+  shape.qkv_biases = architecture.qkv_biases;
+  if (architecture.windowed) read_window(keys, config);
   if (shape.family == Family::kMixtral) read_experts(keys, config);
   if (keys.has("head_dim")) shape.head_size = keys.size("head_dim");
+  if (shape.family == Family::kQwen3 && !keys.has("head_dim")) shape.head_size = 128;
   plan::check(shape);
   const bool mixes = shape.family == Family::kMixtral;
   config.options.epsilon =
       static_cast<float>(keys.number_or("rms_norm_eps", usual_epsilon(shape.family), 1e-30, 1));
-  read_rotary(keys, mixes ? 1e6 : 1e4, config);
+  read_rotary(keys, {.usual_theta = mixes ? 1e6 : 1e4}, config);
+  if (shape.family == Family::kPhi3) read_dropout(keys, {"resid_pdrop", "embd_pdrop"}, 0, config);
   if (keys.number_or("attention_dropout", 0, 0, 1) > 0) {
     config.notices.emplace_back(
         "attention_dropout is ignored: it applies to attention alone, but model.dropout to all "
         "branches");
   }
+}
+
+void read_gpt_neox(const Keys& keys, HuggingFaceConfig& config) {
+  plan::ModelShape& shape = config.shape;
+  shape.vocabulary = keys.size("vocab_size");
+  shape.positions = keys.size_or("max_position_embeddings", shape.positions);
+  shape.hidden = keys.size("hidden_size");
+  shape.layers = keys.size("num_hidden_layers");
+  shape.heads = shape.kv_heads = keys.size("num_attention_heads");
+  shape.feed_forward = keys.size("intermediate_size");
+  shape.head = keys.flag_or("tie_word_embeddings", false) ? Head::kTied : Head::kOwn;
+  plan::check(shape);
+  config.options.activation = read_activation(keys, "hidden_act", "gelu");
+  keys.only("attention_bias", true);
+  config.options.parallel_residual = keys.flag_or("use_parallel_residual", true);
+  config.options.epsilon = static_cast<float>(keys.number_or("layer_norm_eps", 1e-5, 1e-30, 1));
+  read_rotary(keys, {.theta = "rotary_emb_base", .share = "rotary_pct"}, config);
+  read_dropout(keys, {"hidden_dropout", "attention_dropout"}, 0, config);
 }
 
 void read_bert(const Keys& keys, HuggingFaceConfig& config) {
@@ -260,7 +311,8 @@ void read_bert(const Keys& keys, HuggingFaceConfig& config) {
     keys.refuse("type_vocab_size", "only 2");
   }
   config.options.epsilon = static_cast<float>(keys.number_or("layer_norm_eps", 1e-12, 1e-30, 1));
-  read_dropout(keys, {"hidden_dropout_prob", "attention_probs_dropout_prob"}, config);
+  read_dropout(keys, {"hidden_dropout_prob", "attention_probs_dropout_prob"}, kUsualDropout,
+               config);
 }
 
 }  // namespace
@@ -274,7 +326,8 @@ HuggingFaceConfig parse_hugging_face_config(std::string_view text, std::string_v
   }
   if (!json.is_object()) fail(ErrorCode::kProtocol, "{} is not a JSON object", source);
   const Keys keys(json, source);
-  const Family family = family_of(keys);
+  const Architecture& architecture = architecture_of(keys);
+  const Family family = architecture.family;
   HuggingFaceConfig config;
   config.shape = plan::usual_shape(family);
   switch (family) {
@@ -283,7 +336,12 @@ HuggingFaceConfig parse_hugging_face_config(std::string_view text, std::string_v
       break;
     case Family::kLlama:
     case Family::kMixtral:
-      read_llama(keys, config);
+    case Family::kQwen3:
+    case Family::kPhi3:
+      read_llama(keys, architecture, config);
+      break;
+    case Family::kGptNeox:
+      read_gpt_neox(keys, config);
       break;
     case Family::kBert:
       read_bert(keys, config);

@@ -1,8 +1,8 @@
 // config.json of Hugging Face transformers and what lockstep has for it.
 //
-// GPT2LMHeadModel, LlamaForCausalLM, MixtralForCausalLM and BertForMaskedLM are known. An
-// unsupported setting (another activation, scaled rotary positions, attention biases in Llama, ...)
-// is an error that names its key, because the model would compute something else without it.
+// nn/hugging_face/architectures.h has the classes that are known. An unsupported setting (another
+// activation, other rotary positions, attention biases in Llama, ...) is an error that names its
+// key, because the model would compute something else without it.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/text/number.h"
+#include "lockstep/nn/hugging_face/architectures.h"
 #include "lockstep/nn/hugging_face/config.h"
 
 namespace lockstep::nn {
@@ -23,6 +24,14 @@ std::string_view torch_name(DType dtype) {
   }
 }
 
+std::string_view activation_name(const plan::ModelShape& shape, const ModelOptions& options) {
+  const ops::Activation used = options.activation.value_or(usual_activation(shape.family));
+  for (const auto& [theirs, ours] : activation_names()) {
+    if (ours == used) return theirs;
+  }
+  return "?";
+}
+
 Json gpt2_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
   return {{"architectures", {"GPT2LMHeadModel"}},
           {"model_type", "gpt2"},
@@ -32,7 +41,7 @@ Json gpt2_json(const plan::ModelShape& shape, double epsilon, const ModelOptions
           {"n_layer", shape.layers},
           {"n_head", shape.heads},
           {"n_inner", shape.feed_forward},
-          {"activation_function", "gelu_new"},
+          {"activation_function", activation_name(shape, options)},
           {"layer_norm_epsilon", epsilon},
           {"resid_pdrop", options.dropout},
           {"embd_pdrop", options.dropout},
@@ -40,8 +49,9 @@ Json gpt2_json(const plan::ModelShape& shape, double epsilon, const ModelOptions
           {"tie_word_embeddings", shape.head == Head::kTied}};
 }
 
-Json rope_json(double theta, const ops::RotaryScaling& scaling) {
+Json rope_json(double theta, double share, const ops::RotaryScaling& scaling) {
   Json json = {{"rope_theta", theta}};
+  if (share != 1) json["partial_rotary_factor"] = share;
   if (scaling.factor == 1) {
     json["rope_type"] = "default";
     return json;
@@ -62,10 +72,30 @@ void add_scaling(Json& json) {
   if (rope["rope_type"] != "default") json["rope_scaling"] = rope;
 }
 
+// What llama_json() adds for classes with a window of attention.
+void add_window(Json& json, const plan::ModelShape& shape, bool by_layer) {
+  const bool has_window = shape.window > 0;
+  json["sliding_window"] = has_window ? Json(shape.window) : Json();
+  if (!by_layer) return;
+  json["use_sliding_window"] = has_window;
+  json["max_window_layers"] = has_window ? shape.unwindowed_layers : shape.layers;
+  json["layer_types"] = Json::array();
+  for (plan::Count layer = 0; layer < shape.layers; ++layer) {
+    json["layer_types"].push_back(shape.window_of(layer) > 0 ? "sliding_attention"
+                                                             : "full_attention");
+  }
+}
+
+double rotary_share_of(const plan::ModelShape& shape, const ModelOptions& options) {
+  return options.rotary_share.value_or(shape.parts().rotary_share);
+}
+
 Json llama_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
+  const Architecture& architecture = architecture_for(shape);
   const double theta = as_written(options.theta);
-  Json json = {{"architectures", {"LlamaForCausalLM"}},
-               {"model_type", "llama"},
+  const double share = rotary_share_of(shape, options);
+  Json json = {{"architectures", {architecture.name}},
+               {"model_type", architecture.type},
                {"vocab_size", shape.vocabulary},
                {"max_position_embeddings", shape.positions},
                {"hidden_size", shape.hidden},
@@ -77,32 +107,53 @@ Json llama_json(const plan::ModelShape& shape, double epsilon, const ModelOption
                {"hidden_act", "silu"},
                {"rms_norm_eps", epsilon},
                {"rope_theta", theta},  // older versions read this, newer ones the next
-               {"rope_parameters", rope_json(theta, options.scaling)},
-               {"attention_bias", false},
+               {"rope_parameters", rope_json(theta, share, options.scaling)},
                {"attention_dropout", 0.0},
-               {"mlp_bias", false},
                {"tie_word_embeddings", shape.head == Head::kTied}};
   add_scaling(json);
-  if (!shape.qkv_biases) return json;
-  json["architectures"] = {"Qwen2ForCausalLM"};
-  json["model_type"] = "qwen2";
-  json.erase("attention_bias");
-  json.erase("mlp_bias");
-  json["use_sliding_window"] = false;
+  if (share != 1) json["partial_rotary_factor"] = share;
+  if (architecture.windowed) add_window(json, shape, architecture.by_layer);
+  if (architecture.type == "llama") json["attention_bias"] = json["mlp_bias"] = false;
+  if (shape.family == Family::kQwen3) json["attention_bias"] = false;
+  if (shape.family == Family::kPhi3) {
+    json["original_max_position_embeddings"] = shape.positions;
+    json["resid_pdrop"] = json["embd_pdrop"] = options.dropout;
+  }
   return json;
 }
 
 Json mixtral_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
   Json json = llama_json(shape, epsilon, options);
-  json["architectures"] = {"MixtralForCausalLM"};
-  json["model_type"] = "mixtral";
-  json.erase("attention_bias");
-  json.erase("mlp_bias");
   json["num_local_experts"] = shape.experts;
   json["num_experts_per_tok"] = shape.experts_per_token;
   json["router_aux_loss_coef"] = options.router_loss;
   json["output_router_logits"] = options.router_loss > 0;
-  json["sliding_window"] = nullptr;
+  return json;
+}
+
+Json gpt_neox_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
+  const double theta = as_written(options.theta);
+  const double share = rotary_share_of(shape, options);
+  Json json = {
+      {"architectures", {"GPTNeoXForCausalLM"}},
+      {"model_type", "gpt_neox"},
+      {"vocab_size", shape.vocabulary},
+      {"max_position_embeddings", shape.positions},
+      {"hidden_size", shape.hidden},
+      {"num_hidden_layers", shape.layers},
+      {"num_attention_heads", shape.heads},
+      {"intermediate_size", shape.feed_forward},
+      {"hidden_act", activation_name(shape, options)},
+      {"layer_norm_eps", epsilon},
+      {"rotary_emb_base", theta},  // older versions read this and the next
+      {"rotary_pct", share},
+      {"rope_parameters", rope_json(theta, share, options.scaling)},
+      {"use_parallel_residual", options.parallel_residual.value_or(shape.parts().parallel)},
+      {"attention_bias", true},
+      {"hidden_dropout", options.dropout},
+      {"attention_dropout", options.dropout},
+      {"tie_word_embeddings", shape.head == Head::kTied}};
+  add_scaling(json);
   return json;
 }
 
@@ -140,10 +191,15 @@ std::string format_hugging_face_config(const plan::ModelShape& shape, const Mode
       json = gpt2_json(shape, epsilon, options);
       break;
     case Family::kLlama:
+    case Family::kQwen3:
+    case Family::kPhi3:
       json = llama_json(shape, epsilon, options);
       break;
     case Family::kMixtral:
       json = mixtral_json(shape, epsilon, options);
+      break;
+    case Family::kGptNeox:
+      json = gpt_neox_json(shape, epsilon, options);
       break;
     case Family::kBert:
       json = bert_json(shape, epsilon, options);

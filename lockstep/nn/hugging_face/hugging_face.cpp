@@ -74,27 +74,37 @@ std::vector<float> transposed(std::span<const float> values, const Shape& shape)
   return result;
 }
 
-// The tensors of the file that make one parameter, found to fit.
+// Elements of a parameter that follow each other in a tensor of the file, too.
+struct Segment {
+  std::string name;
+  std::size_t first = 0;  // in the tensor
+  std::size_t count = 0;
+};
+
+// The tensors of the file that make one parameter, found to fit: their segments, one behind the
+// other.
 struct Parts {
   std::vector<std::string> names;
+  std::vector<Segment> segments;
   bool transposed = false;
 };
 
-Parts parts_of(const io::TensorSource& file, Family family, std::string_view prefix,
+Parts parts_of(const io::TensorSource& file, const plan::ModelShape& model, std::string_view prefix,
                const FlatParameter& parameter) {
-  const ForeignTensors source = hugging_face_tensors(family, parameter.name);
+  const ForeignTensors source = hugging_face_tensors(model.family, parameter.name);
   const Shape& ours = parameter.shape;
-  Parts parts{.names = {}, .transposed = source.transposed};
+  Parts parts{.names = {}, .segments = {}, .transposed = source.transposed};
   std::vector<std::string> shapes;
   std::int64_t rows = 0;
   bool fits = true;
   for (const std::string& name : source.names) {
-    parts.names.push_back(name_in(file, family, prefix, name));
+    parts.names.push_back(name_in(file, model.family, prefix, name));
     const Shape& shape = file.at(parts.names.back()).shape;
     shapes.push_back(fmt::format("'{}' of {}", parts.names.back(), shape.text()));
     fits = fits && shape.dimensions() == ours.dimensions() &&
            (ours.dimensions() == 1 || shape[source.transposed ? 0 : 1] == ours[1]);
     if (fits) rows += shape[source.transposed ? 1 : 0];
+    parts.segments.push_back({parts.names.back(), 0, shape.elements()});
   }
   if (!fits || rows != ours[0]) {
     fail(ErrorCode::kInvalidArgument,
@@ -102,6 +112,13 @@ Parts parts_of(const io::TensorSource& file, Family family, std::string_view pre
          "of the file",
          fmt::join(shapes, ", "), file.text(), parameter.name, ours.text(),
          source.transposed ? ", transposed" : "");
+  }
+  if (!source.by_head) return parts;
+  const std::size_t columns = ours.elements() / static_cast<std::size_t>(rows);
+  parts.segments.clear();
+  for (const RowRun& run : runs_by_head(rows, static_cast<std::int64_t>(model.heads))) {
+    parts.segments.push_back({parts.names.front(), static_cast<std::size_t>(run.theirs) * columns,
+                              static_cast<std::size_t>(run.count) * columns});
   }
   return parts;
 }
@@ -111,43 +128,44 @@ void fill_from(const io::TensorSource& file, const Parts& parts, std::size_t fir
                const Tensor& to) {
   const Tensor elements = to.reshaped({static_cast<std::int64_t>(to.elements())});
   const std::size_t end = first + to.elements();
-  std::size_t at = 0;  // where a part begins in the parameter
-  for (const std::string& name : parts.names) {
-    const Shape& shape = file.at(name).shape;
+  std::size_t at = 0;  // where a segment begins in the parameter
+  for (const Segment& segment : parts.segments) {
     const std::size_t from = std::max(first, at);
-    const std::size_t stop = std::min(end, at + shape.elements());
+    const std::size_t stop = std::min(end, at + segment.count);
     if (from < stop) {
       std::vector<float> values;
       std::span<float> wanted;
       if (parts.transposed) {
-        values = transposed(floats_of(file, name, 0, shape.elements()), shape);
+        values = transposed(floats_of(file, segment.name, 0, segment.count),
+                            file.at(segment.name).shape);
         wanted = std::span(values).subspan(from - at, stop - from);
       } else {
-        values = floats_of(file, name, from - at, stop - from);
+        values = floats_of(file, segment.name, segment.first + (from - at), stop - from);
         wanted = values;
       }
       copy(elements.slice(static_cast<std::int64_t>(from - first),
                           static_cast<std::int64_t>(stop - from)),
            tensor_of(wanted));
     }
-    at += shape.elements();
+    at += segment.count;
   }
 }
 
 }  // namespace
 
-void check_is_model(const io::TensorSource& file, Family family, const FlatParameters& flat) {
+void check_is_model(const io::TensorSource& file, const plan::ModelShape& shape,
+                    const FlatParameters& flat) {
   std::set<std::string> known;
   bool tied = true;
   for (const FlatParameter& parameter : flat.all()) {
     if (parameter.name == "head.logits.weight") tied = false;
-    for (std::string& name : parts_of(file, family, "", parameter).names) {
+    for (std::string& name : parts_of(file, shape, "", parameter).names) {
       known.insert(std::move(name));
     }
   }
   std::vector<std::string_view> unknown;
   for (const std::string_view name : file.names()) {
-    if (known.contains(std::string(name)) || holds_no_parameter(family, name, tied)) continue;
+    if (known.contains(std::string(name)) || holds_no_parameter(shape.family, name, tied)) continue;
     unknown.push_back(name);
   }
   if (unknown.empty()) return;
@@ -155,25 +173,25 @@ void check_is_model(const io::TensorSource& file, Family family, const FlatParam
   const std::size_t shown = std::min(unknown.size(), kShown);
   fail(ErrorCode::kUnsupported,
        "{} has {} that a model of family {} does not have, so that the result would differ: {}{}",
-       file.text(), counted(unknown.size(), "tensor"), plan::name(family),
+       file.text(), counted(unknown.size(), "tensor"), plan::name(shape.family),
        fmt::join(unknown.begin(), unknown.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
        unknown.size() > shown ? ", ..." : "");
 }
 
-void read_hugging_face(const io::TensorSource& file, Family family, const FlatParameters& flat,
-                       const Tensor& buffer, std::string_view prefix) {
+void read_hugging_face(const io::TensorSource& file, const plan::ModelShape& shape,
+                       const FlatParameters& flat, const Tensor& buffer, std::string_view prefix) {
   fill_zero(buffer);
   for (const FlatParameter& parameter : flat.all()) {
-    fill_from(file, parts_of(file, family, prefix, parameter), 0,
+    fill_from(file, parts_of(file, shape, prefix, parameter), 0,
               FlatParameters::view(buffer, parameter));
   }
 }
 
-void load_hugging_face(const io::TensorSource& file, Family family, Replica& replica,
-                       std::string_view prefix) {
+void load_hugging_face(const io::TensorSource& file, const plan::ModelShape& shape,
+                       Replica& replica, std::string_view prefix) {
   // All of it, whatever this worker holds.
   for (const FlatParameter& parameter : replica.flat().all()) {
-    parts_of(file, family, prefix, parameter);
+    parts_of(file, shape, prefix, parameter);
   }
   StateStream stream(replica, StateAccess::kWrite, &States::master);
   while (stream.next()) {
@@ -181,7 +199,7 @@ void load_hugging_face(const io::TensorSource& file, Family family, Replica& rep
     fill_zero(states.master);
     for_parameters_in(replica.flat(), stream.block(), stream.range(),
                       [&](const FlatParameter& parameter, std::size_t first, FlatRange within) {
-                        fill_from(file, parts_of(file, family, prefix, parameter), first,
+                        fill_from(file, parts_of(file, shape, prefix, parameter), first,
                                   states.slice(within).master);
                       });
   }

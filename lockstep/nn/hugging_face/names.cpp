@@ -15,6 +15,7 @@ struct Rule {
   std::string_view ours;
   std::vector<std::string_view> theirs;
   bool transposed = false;
+  bool by_head = false;
 };
 
 struct Names {
@@ -103,6 +104,40 @@ const Names& names_of(Family family) {
           {"mlp.experts.*.gate_up.weight",
            {"block_sparse_moe.experts.*.w1.weight", "block_sparse_moe.experts.*.w3.weight"}},
           {"mlp.experts.*.down.weight", {"block_sparse_moe.experts.*.w2.weight"}}}};
+  static const Names kQwen3 = [] {
+    Names names = kLlama;
+    names.layers.push_back({"attention.query_norm.gain", {"self_attn.q_norm.weight"}});
+    names.layers.push_back({"attention.key_norm.gain", {"self_attn.k_norm.weight"}});
+    return names;
+  }();
+  static const Names kPhi3{.model = "model.",
+                           .layer = "model.layers.",
+                           .outside = kLlama.outside,
+                           .layers = {{"norm1.gain", {"input_layernorm.weight"}},
+                                      {"attention.qkv.weight", {"self_attn.qkv_proj.weight"}},
+                                      {"attention.projection.weight", {"self_attn.o_proj.weight"}},
+                                      {"norm2.gain", {"post_attention_layernorm.weight"}},
+                                      {"mlp.gate_up.weight", {"mlp.gate_up_proj.weight"}},
+                                      {"mlp.down.weight", {"mlp.down_proj.weight"}}}};
+  static const Names kGptNeox{
+      .model = "gpt_neox.",
+      .layer = "gpt_neox.layers.",
+      .outside = {{"embedding.tokens", {"gpt_neox.embed_in.weight"}},
+                  {"head.norm.gain", {"gpt_neox.final_layer_norm.weight"}},
+                  {"head.norm.bias", {"gpt_neox.final_layer_norm.bias"}},
+                  {"head.logits.weight", {"embed_out.weight"}}},
+      .layers = {{"norm1.gain", {"input_layernorm.weight"}},
+                 {"norm1.bias", {"input_layernorm.bias"}},
+                 {"attention.qkv.weight", {"attention.query_key_value.weight"}, false, true},
+                 {"attention.qkv.bias", {"attention.query_key_value.bias"}, false, true},
+                 {"attention.projection.weight", {"attention.dense.weight"}},
+                 {"attention.projection.bias", {"attention.dense.bias"}},
+                 {"norm2.gain", {"post_attention_layernorm.weight"}},
+                 {"norm2.bias", {"post_attention_layernorm.bias"}},
+                 {"mlp.up.weight", {"mlp.dense_h_to_4h.weight"}},
+                 {"mlp.up.bias", {"mlp.dense_h_to_4h.bias"}},
+                 {"mlp.down.weight", {"mlp.dense_4h_to_h.weight"}},
+                 {"mlp.down.bias", {"mlp.dense_4h_to_h.bias"}}}};
   switch (family) {
     case Family::kGpt2:
       return kGpt2;
@@ -110,6 +145,12 @@ const Names& names_of(Family family) {
       return kLlama;
     case Family::kMixtral:
       return kMixtral;
+    case Family::kQwen3:
+      return kQwen3;
+    case Family::kPhi3:
+      return kPhi3;
+    case Family::kGptNeox:
+      return kGptNeox;
     case Family::kBert:
       break;
   }
@@ -122,8 +163,13 @@ bool is_dispensable(Family family, std::string_view name) {
   switch (family) {
     case Family::kGpt2:
       return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+    case Family::kGptNeox:
+      return name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias") ||
+             name.ends_with(".rotary_emb.inv_freq");
     case Family::kLlama:
     case Family::kMixtral:
+    case Family::kQwen3:
+    case Family::kPhi3:
       return name.ends_with(".rotary_emb.inv_freq");
     case Family::kBert:
       break;
@@ -167,7 +213,7 @@ ForeignTensors hugging_face_tensors(Family family, std::string_view parameter) {
   const std::string number = expert_of(rest);
   for (const Rule& rule : in_layer ? names.layers : names.outside) {
     if (with_expert(rule.ours, number) != rest) continue;
-    ForeignTensors found{.names = {}, .transposed = rule.transposed};
+    ForeignTensors found{.names = {}, .transposed = rule.transposed, .by_head = rule.by_head};
     for (const std::string_view theirs : rule.theirs) {
       found.names.push_back(fmt::format("{}{}", prefix, with_expert(theirs, number)));
     }
@@ -176,6 +222,20 @@ ForeignTensors hugging_face_tensors(Family family, std::string_view parameter) {
   fail(ErrorCode::kInvalidArgument,
        "models of family {} in Hugging Face transformers have nothing for the parameter '{}'",
        plan::name(family), parameter);
+}
+
+std::vector<RowRun> runs_by_head(std::int64_t rows, std::int64_t heads) {
+  constexpr std::int64_t kParts = 3;  // queries, keys, values
+  const std::int64_t width = rows / (kParts * heads);
+  std::vector<RowRun> runs;
+  for (std::int64_t part = 0; part < kParts; ++part) {
+    for (std::int64_t head = 0; head < heads; ++head) {
+      runs.push_back({.ours = (part * heads + head) * width,
+                      .theirs = (head * kParts + part) * width,
+                      .count = width});
+    }
+  }
+  return runs;
 }
 
 std::vector<std::string> names_in_files(Family family, std::string_view name) {
@@ -188,6 +248,7 @@ std::vector<std::string> names_in_files(Family family, std::string_view name) {
       names.push_back(names[i].substr(0, names[i].size() - now.size()).append(before));
     }
   };
+  if (family == Family::kGptNeox) add_old("embed_out.weight", "lm_head.weight");
   if (family == Family::kBert) {
     add_old("LayerNorm.weight", "LayerNorm.gamma");
     add_old("LayerNorm.bias", "LayerNorm.beta");
@@ -196,7 +257,8 @@ std::vector<std::string> names_in_files(Family family, std::string_view name) {
 }
 
 bool holds_no_parameter(Family family, std::string_view name, bool tied) {
-  return is_dispensable(family, name) || (tied && name == "lm_head.weight");
+  return is_dispensable(family, name) ||
+         (tied && (name == "lm_head.weight" || name == "embed_out.weight"));
 }
 
 }  // namespace lockstep::nn

@@ -12,10 +12,10 @@
 namespace lockstep::nn {
 namespace {
 
-// A tensor of Hugging Face: a range of rows of one of our parameters.
+// A tensor of Hugging Face: rows of one of our parameters.
 struct Piece {
   const FlatParameter* parameter = nullptr;
-  std::int64_t first = 0;
+  std::vector<RowRun> runs;
   std::int64_t rows = 0;
   bool transposed = false;
 };
@@ -63,10 +63,15 @@ void convert(std::span<const float> rows, std::int64_t columns, bool transposed,
 }
 
 void fill(const Piece& piece, const Tensor& parameter, const Tensor& to) {
-  const Tensor rows = parameter.slice(piece.first, piece.rows);
   const std::int64_t columns = parameter.shape().dimensions() == 1 ? 1 : parameter.shape()[1];
+  const auto elements = [columns](std::int64_t rows) {
+    return static_cast<std::size_t>(rows * columns);
+  };
   const auto into = [&]<class To>(std::span<To> target) {
-    convert(rows.as<const float>(), columns, piece.transposed, target);
+    for (const RowRun& run : piece.runs) {
+      convert(parameter.slice(run.ours, run.count).as<const float>(), columns, piece.transposed,
+              target.subspan(elements(run.theirs), elements(run.count)));
+    }
   };
   switch (to.dtype()) {
     case DType::kBF16:
@@ -104,7 +109,10 @@ void write_hugging_face(const std::filesystem::path& folder, const plan::ModelSh
     const auto rows = split_rows(shape, *parameter, theirs.names.size());
     std::int64_t first = 0;
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      pieces.push_back({parameter, first, rows[i], theirs.transposed});
+      const std::vector<RowRun> runs =
+          theirs.by_head ? runs_by_head(rows[i], static_cast<std::int64_t>(shape.heads))
+                         : std::vector<RowRun>{{.ours = first, .theirs = 0, .count = rows[i]}};
+      pieces.push_back({parameter, runs, rows[i], theirs.transposed});
       tensors.push_back({theirs.names[i], files.dtype, shape_of_piece(pieces.back())});
       first += rows[i];
     }

@@ -36,8 +36,7 @@ constexpr const char* kTokenTable = "embedding.tokens";
 std::int64_t to_signed(plan::Count count) { return static_cast<std::int64_t>(count); }
 
 NormOptions norm_of(const ModelShape& shape, const ModelOptions& options) {
-  const bool rms = is_like_llama(shape.family);
-  return {.kind = rms ? ops::NormKind::kRms : ops::NormKind::kLayer,
+  return {.kind = shape.parts().rms_norm ? ops::NormKind::kRms : ops::NormKind::kLayer,
           .epsilon = options.epsilon.value_or(usual_epsilon(shape.family)),
           .width = to_signed(shape.hidden),
           .bias = shape.biases,
@@ -51,28 +50,35 @@ double joining_stddev(const ModelShape& shape) {
   return kStddev / std::sqrt(2.0 * static_cast<double>(shape.layers));
 }
 
-AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& options) {
-  const bool llama = is_like_llama(shape.family);
-  return {.hidden = to_signed(shape.hidden),
-          .heads = to_signed(shape.heads),
-          .kv_heads = to_signed(shape.kv_heads),
-          .head_width = to_signed(shape.head_width()),
-          .causal = shape.family != Family::kBert,
-          .biases = shape.biases,
-          .qkv_biases = shape.qkv_biases,
-          .dropout = options.dropout,
-          .stddev = kStddev,
-          .projection_stddev = joining_stddev(shape),
-          .rotary = llama,
-          .theta = options.theta,
-          .scaling = options.scaling,
-          .side = Side::kTarget,
-          .tensor = options.tensor};
+// Of layer number `layer`.
+AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& options,
+                              plan::Count layer) {
+  const plan::FamilyParts& parts = shape.parts();
+  AttentionOptions attention = {.hidden = to_signed(shape.hidden),
+                                .heads = to_signed(shape.heads),
+                                .kv_heads = to_signed(shape.kv_heads),
+                                .head_width = to_signed(shape.head_width()),
+                                .causal = parts.causal,
+                                .biases = shape.biases,
+                                .qkv_biases = shape.qkv_biases,
+                                .dropout = options.dropout,
+                                .stddev = kStddev,
+                                .projection_stddev = joining_stddev(shape),
+                                .rotary = parts.rotary,
+                                .theta = options.theta,
+                                .scaling = options.scaling,
+                                .window = to_signed(shape.window_of(layer)),
+                                .side = Side::kTarget,
+                                .tensor = options.tensor};
+  if (parts.rotary) attention.rotary_width = rotary_width(shape, options);
+  if (parts.qk_norm) attention.qk_norm = norm_of(shape, options).epsilon;
+  return attention;
 }
 
-MixtralLayerOptions mixtral_layer_of(const ModelShape& shape, const ModelOptions& options) {
+MixtralLayerOptions mixtral_layer_of(const ModelShape& shape, const ModelOptions& options,
+                                     plan::Count layer) {
   return {.norm = norm_of(shape, options),
-          .attention = attention_of(shape, options),
+          .attention = attention_of(shape, options, layer),
           .feed_forward = {.hidden = to_signed(shape.hidden),
                            .width = to_signed(shape.feed_forward),
                            .experts = to_signed(shape.experts),
@@ -86,10 +92,16 @@ MixtralLayerOptions mixtral_layer_of(const ModelShape& shape, const ModelOptions
 }
 
 std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
-                                  const ModelOptions& options) {
+                                  const ModelOptions& options, plan::Count number) {
+  const plan::FamilyParts& parts = shape.parts();
+  if (parts.experts) {
+    return std::make_unique<MixtralLayer>(std::move(name),
+                                          mixtral_layer_of(shape, options, number));
+  }
   const NormOptions norm = norm_of(shape, options);
-  const AttentionOptions attention = attention_of(shape, options);
-  if (shape.family == Family::kLlama) {
+  const AttentionOptions attention = attention_of(shape, options, number);
+  const bool parallel = options.parallel_residual.value_or(parts.parallel);
+  if (parts.gated) {
     return std::make_unique<LlamaLayer>(
         std::move(name), LlamaLayerOptions{.norm = norm,
                                            .attention = attention,
@@ -99,31 +111,30 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
                                                             .stddev = kStddev,
                                                             .down_stddev = kStddev,
                                                             .tensor = options.tensor},
-                                           .dropout = options.dropout});
+                                           .dropout = options.dropout,
+                                           .parallel_residual = parallel});
   }
-  if (shape.has_experts()) {
-    return std::make_unique<MixtralLayer>(std::move(name), mixtral_layer_of(shape, options));
-  }
-  const bool bert = shape.family == Family::kBert;
   const LayerOptions layer = {
       .norm = norm,
       .attention = attention,
       .feed_forward = {.hidden = to_signed(shape.hidden),
                        .width = to_signed(shape.feed_forward),
-                       .activation = bert ? ops::Activation::kGeluErf : ops::Activation::kGeluTanh,
+                       .activation = options.activation.value_or(usual_activation(shape.family)),
                        .biases = shape.biases,
                        .stddev = kStddev,
                        .down_stddev = joining_stddev(shape),
                        .tensor = options.tensor},
-      .dropout = options.dropout};
-  if (bert) return std::make_unique<BertLayer>(std::move(name), layer);
+      .dropout = options.dropout,
+      .parallel_residual = parallel};
+  if (shape.family == Family::kBert) return std::make_unique<BertLayer>(std::move(name), layer);
   return std::make_unique<Gpt2Layer>(std::move(name), layer);
 }
 
-void add_layer(const std::string& name, const ModelShape& shape, const ModelOptions& options,
+void add_layer(const ModelShape& shape, const ModelOptions& options, plan::Count number,
                Blocks& blocks) {
-  if (options.experts.size == 1) return blocks.push_back(make_layer(name, shape, options));
-  const MixtralLayerOptions layer = mixtral_layer_of(shape, options);
+  const std::string name = "layer." + std::to_string(number);
+  if (options.experts.size == 1) return blocks.push_back(make_layer(name, shape, options, number));
+  const MixtralLayerOptions layer = mixtral_layer_of(shape, options, number);
   blocks.push_back(std::make_unique<AttentionHalf>(name, layer));
   blocks.push_back(std::make_unique<ExpertsHalf>(name, layer));
 }
@@ -211,15 +222,32 @@ plan::Count parameters_at_most(const EncoderDecoderShape& shape) {
 
 float usual_epsilon(Family family) {
   switch (family) {
-    case Family::kGpt2:
-    case Family::kMixtral:
-      return 1e-5f;
     case Family::kLlama:
+    case Family::kQwen3:
       return 1e-6f;
     case Family::kBert:
       return 1e-12f;
+    default:
+      return 1e-5f;
   }
-  return 1e-5f;
+}
+
+ops::Activation usual_activation(Family family) {
+  return family == Family::kGpt2 ? ops::Activation::kGeluTanh : ops::Activation::kGeluErf;
+}
+
+std::int64_t rotary_width(const ModelShape& shape, const ModelOptions& options) {
+  const double share = options.rotary_share.value_or(shape.parts().rotary_share);
+  const std::int64_t whole = to_signed(shape.head_width());
+  // As transformers rounds.
+  const auto width = static_cast<std::int64_t>(share * static_cast<double>(whole));
+  if (width >= 2 && width <= whole && width % 2 == 0) return width;
+  fail(ErrorCode::kInvalidArgument,
+       "{} of heads of width {} are {} elements, but positions turn an even number of them; take "
+       "model.rotary_share = {}",
+       share, whole, width,
+       static_cast<double>(std::clamp((width + 1) / 2 * 2, std::int64_t{2}, whole)) /
+           static_cast<double>(whole));
 }
 
 void check_size(const ModelShape& shape) {
@@ -265,7 +293,7 @@ Model make_model(const ModelShape& shape, const ModelOptions& options) {
   Blocks blocks;
   add_embedding(shape, options, blocks);
   for (plan::Count i = 0; i < shape.layers; ++i) {
-    add_layer("layer." + std::to_string(i), shape, options, blocks);
+    add_layer(shape, options, i, blocks);
   }
   blocks.push_back(make_head(shape, options));
   return {shape.name, std::move(blocks)};

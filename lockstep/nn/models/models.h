@@ -21,17 +21,25 @@ inline constexpr std::uint64_t kMostParameters = std::uint64_t{1} << 50;
 inline constexpr double kUsualRouterLoss = 0.001;
 
 struct ModelOptions {
-  double dropout = 0;                     // of embeddings, attention and residual branches
-  std::optional<float> epsilon;           // of norms; else usual_epsilon()
-  float theta = 10000;                    // of rotary positions
-  ops::RotaryScaling scaling = {};        // the same
+  double dropout = 0;                              // of embeddings, attention and residual branches
+  std::optional<float> epsilon;                    // of norms; else usual_epsilon()
+  float theta = 10000;                             // of rotary positions
+  ops::RotaryScaling scaling = {};                 // the same
+  std::optional<double> rotary_share = {};         // of a head that turns; else the family's
+  std::optional<ops::Activation> activation = {};  // of two matrices; else usual_activation()
+  std::optional<bool> parallel_residual = {};      // else the family's
   TensorGroup tensor = {};                // whose ranks divide the model (nn/tensor_shard.h)
   ExpertGroup experts = {};               // whose ranks divide the experts (nn/expert_group.h)
   double router_loss = kUsualRouterLoss;  // of mixtral (nn/parts/expert_counts.h); 0: none
 };
 
-// 1e-5 in gpt2 and mixtral, 1e-6 in llama, 1e-12 in bert.
+// 1e-6 in llama and qwen3, 1e-12 in bert, else 1e-5.
 float usual_epsilon(plan::Family family);
+// GELU: in gpt2 by tanh, else by erf.
+ops::Activation usual_activation(plan::Family family);
+// How many elements of a head turn with its position: an even number. Throws
+// Error(kInvalidArgument) where there would be none.
+std::int64_t rotary_width(const plan::ModelShape& shape, const ModelOptions& options);
 
 // Throws Error(kInvalidArgument) as plan::check() does, and for more layers or parameters than
 // that.

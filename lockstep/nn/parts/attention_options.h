@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 #include "lockstep/nn/parts/part.h"
@@ -22,10 +23,17 @@ struct AttentionOptions {
   bool rotary = false;
   float theta = 10000;
   ops::RotaryScaling scaling = {};
+  std::int64_t rotary_width = 0;  // how many elements of a head turn; 0: all
+  std::int64_t window = 0;        // tokens that a causal one sees, its own and those before; 0: all
+  std::optional<float> qk_norm =
+      {};  // queries and keys have an RMS norm of every head: its epsilon
   Side side = Side::kTarget;
   TensorGroup tensor = {};  // divides the heads, of both kinds evenly
 
+  // Of attention to that many keys, as operations have it.
+  std::int64_t window_of(std::int64_t keys) const { return window < keys ? window : 0; }
   std::int64_t head_size() const { return head_width > 0 ? head_width : hidden / heads; }
+  std::int64_t turned_width() const { return rotary_width > 0 ? rotary_width : head_size(); }
   // Of this rank.
   std::int64_t own_heads() const { return heads / tensor.size; }
   std::int64_t own_kv_heads() const { return kv_heads / tensor.size; }

@@ -123,9 +123,11 @@ void Declaration::attention_scratch(const ops::AttentionShape& shape) {
 }
 
 void Declaration::attention_flops(const ops::AttentionShape& shape) {
-  // Scores and the weighted sum of values, the whole square counted as plan/arithmetic.h does.
+  // Scores and the weighted sum of values, the whole square counted as plan/arithmetic.h does, or
+  // as many keys as a window has.
+  const std::int64_t keys = shape.window > 0 ? std::min(shape.window, shape.keys) : shape.keys;
   const double scores = static_cast<double>(shape.batch * shape.heads) *
-                        static_cast<double>(shape.queries) * static_cast<double>(shape.keys);
+                        static_cast<double>(shape.queries) * static_cast<double>(keys);
   product(4.0 * scores * static_cast<double>(shape.head_size), true);
 }
 

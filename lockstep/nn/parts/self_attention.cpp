@@ -4,6 +4,8 @@
 #include <cmath>
 #include <vector>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep::nn {
 
 SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
@@ -21,6 +23,8 @@ SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
            .segments = {options.head_size() * options.heads, options.head_size() * options.kv_heads,
                         options.head_size() * options.kv_heads},
            .tensor = options.tensor}),
+      norms_(options.qk_norm ? std::make_optional<QueryKeyNormPart>(next, name, options)
+                             : std::nullopt),
       projection_(next, name + ".projection",
                   {.in = options.head_size() * options.heads,
                    .out = options.hidden,
@@ -38,14 +42,16 @@ SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
 ops::AttentionShape SelfAttentionPart::shape(const Setup& setup) const {
   const int ranks = HeadExchangePart::is_used(setup) ? setup.context.size : 1;
   const std::int64_t sequence = sequence_of(setup.shape, options_.side) * ranks;
+  const std::int64_t keys = setup.slice.first + sequence;
   return {.batch = setup.shape.batch,
           .queries = sequence,
-          .keys = setup.slice.first + sequence,
+          .keys = keys,
           .heads = options_.own_heads() / ranks,
           .kv_heads = options_.own_kv_heads() / ranks,
           .head_size = options_.head_size(),
           .causal = options_.causal,
-          .dtype = setup.dtype};
+          .dtype = setup.dtype,
+          .window = options_.window_of(keys)};
 }
 
 ops::Dropout SelfAttentionPart::dropout(const Pass& pass) const {
@@ -56,6 +62,11 @@ ops::Dropout SelfAttentionPart::dropout(const Pass& pass) const {
 void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_width) const {
   const Setup& setup = declaration.setup();
   check_context_heads(setup, options_.own_heads(), options_.own_kv_heads());
+  if (RingAttentionPart::is_used(setup) &&
+      options_.window_of(whole_sequence_of(setup, options_.side)) > 0) {
+    fail(ErrorCode::kUnsupported, "attention in a ring sees all tokens, not a window of {}",
+         options_.window);
+  }
   const std::int64_t rows = tokens_of(setup.shape, options_.side);
   // All tokens of some heads are as many elements as some tokens of all heads.
   const int ranks = HeadExchangePart::is_used(setup) ? setup.context.size : 1;
@@ -87,6 +98,7 @@ void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_wid
   declaration.statistic(named("dkeys_values"), both, Life::kKept);
   declaration.activation(named("dsome_keys_values"), both, Life::kBackward);
   qkv_.declare(declaration, rows);
+  if (norms_) norms_->declare(declaration, rows);
   projection_.declare(declaration, rows);
   by_heads_.declare(declaration);
   in_ring_.declare(declaration);
@@ -115,7 +127,8 @@ void SelfAttentionPart::rotate(const Pass& pass, const ops::Heads& x, std::int64
   if (!options_.rotary) return;
   pass.ops.run(ops::Rotary{.x = x,
                            .heads = heads,
-                           .head_size = options_.head_size(),
+                           .head_size = options_.turned_width(),
+                           .stride = options_.head_size(),
                            .sequence = positions.sequence,
                            .first_position = positions.first,
                            .theta = options_.theta,
@@ -162,7 +175,9 @@ void SelfAttentionPart::attend(const Pass& pass, const Tensor& packed) const {
 void SelfAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
   const Tensor packed = own_rows(pass, tensor(pass, kPacked));
   const bool by_heads = HeadExchangePart::is_used(pass.setup);
-  qkv_.forward(pass, x, by_heads ? by_heads_.packed_tokens(pass) : packed);
+  const Tensor made = by_heads ? by_heads_.packed_tokens(pass) : packed;
+  qkv_.forward(pass, x, made);
+  if (norms_) norms_->forward(pass, made);
   if (by_heads) by_heads_.packed_to_heads(pass, packed);
   rotate(pass, packed, false);
   attend(pass, packed);
@@ -185,7 +200,8 @@ ops::AttentionShape SelfAttentionPart::decode_shape(std::int64_t rows, std::int6
           .kv_heads = options_.own_kv_heads(),
           .head_size = options_.head_size(),
           .causal = true,
-          .dtype = dtype};
+          .dtype = dtype,
+          .window = options_.window_of(keys)};
 }
 
 std::size_t SelfAttentionPart::decode_scratch(const DecodeSetup& setup, const Ops& ops) const {
@@ -209,11 +225,14 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
   const Pass& pass = at.pass;
   if (at.steps()) {
     qkv_.forward(pass, x, tensor(pass, kPacked));
+    if (norms_) norms_->forward(pass, tensor(pass, kPacked));
     pass.ops.run(ops::DecodeAttention{.heads = options_.own_heads(),
                                       .kv_heads = options_.own_kv_heads(),
                                       .head_size = options_.head_size(),
                                       .scale = attention_scale(options_.head_size()),
+                                      .window = options_.window_of(cache.shape()[1]),
                                       .rotary = options_.rotary,
+                                      .rotary_size = options_.rotary_width,
                                       .theta = options_.theta,
                                       .scaling = options_.scaling,
                                       .lengths = at.lengths,
@@ -230,6 +249,10 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
   const Tensor seen = cache.slice(0, keys);
   qkv_.forward_some(pass, x, 0, q);
   qkv_.forward_some(pass, x, options_.query_width(), added);
+  if (norms_) {
+    norms_->forward_queries(pass, {q, 0});
+    norms_->forward_keys(pass, {added, 0});
+  }
   const Positions positions{.sequence = sequence_of(pass.setup.shape, options_.side),
                             .first = at.position};
   rotate(pass, {q, 0}, options_.own_heads(), positions, false);
@@ -318,6 +341,7 @@ Tensor SelfAttentionPart::backward(const Pass& pass, const Tensor& dy, const Ten
   attend_backward(pass, packed, dout, dheads);
   rotate(pass, dheads, true);
   if (by_heads) by_heads_.dpacked_to_tokens(pass, dpacked);
+  if (norms_) norms_->backward(pass, dpacked);
   return dpacked;
 }
 

@@ -2,7 +2,8 @@
 // layer, attention head by head, and a projection of what the heads gathered.
 //
 // Query heads may share key and value heads (grouped-query attention). Positions are rotary where
-// asked for. Padding that the batch masks takes no part.
+// asked for, of all elements of a head or of the first ones, and norms may come before them. Tokens
+// see all before them, or the last ones in a window. Padding that the batch masks takes no part.
 //
 // The ranks of a context group have some tokens each, and attend by heads
 // (nn/parts/head_exchange.h) or in a ring (nn/parts/ring_attention.h).
@@ -13,11 +14,13 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 
 #include "lockstep/nn/generate/decoding.h"
 #include "lockstep/nn/parts/attention_options.h"
 #include "lockstep/nn/parts/head_exchange.h"
 #include "lockstep/nn/parts/linear.h"
+#include "lockstep/nn/parts/query_key_norm.h"
 #include "lockstep/nn/parts/ring_attention.h"
 
 namespace lockstep::nn {
@@ -94,6 +97,7 @@ class SelfAttentionPart : public Part {
 
   AttentionOptions options_;
   LinearPart qkv_;
+  std::optional<QueryKeyNormPart> norms_;
   LinearPart projection_;
   HeadExchangePart by_heads_;
   RingAttentionPart in_ring_;

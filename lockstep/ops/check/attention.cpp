@@ -4,11 +4,6 @@
 namespace lockstep::ops {
 namespace {
 
-// A product of extents; Error(kInvalidArgument) where it is larger than any tensor.
-std::int64_t count(std::int64_t a, std::int64_t b) {
-  return static_cast<std::int64_t>(Shape{a, b}.elements());
-}
-
 void check_shape(const FieldCheck& fields, const AttentionShape& shape) {
   const auto at_least = [&](std::int64_t least, std::string_view field, std::int64_t value) {
     fields.number(value >= least, field, static_cast<double>(value),
@@ -22,22 +17,7 @@ void check_shape(const FieldCheck& fields, const AttentionShape& shape) {
   at_least(1, "shape.head_size", shape.head_size);
   fields.number(shape.heads % shape.kv_heads == 0, "shape.kv_heads",
                 static_cast<double>(shape.kv_heads), "a divisor of shape.heads");
-}
-
-// Checks that the rows hold this many columns from the first one on.
-void check_columns(const FieldCheck& fields, std::string_view name, const Heads& heads,
-                   std::int64_t columns) {
-  const std::int64_t width = heads.rows.shape()[1];
-  if (heads.first >= 0 && columns <= width && heads.first <= width - columns) return;
-  fail(ErrorCode::kInvalidArgument,
-       "{}: the {} columns of {} begin at {}, expected them to lie in its rows, which have {}",
-       fields.operation(), columns, name, heads.first, width);
-}
-
-void check_heads(const FieldCheck& fields, std::string_view name, const Heads& heads,
-                 std::int64_t rows, std::int64_t columns, DType type) {
-  fields.expect({name, heads.rows}, {rows, kAny}, {type}, "as the shape says");
-  check_columns(fields, name, heads, columns);
+  fields.window("shape.window", shape.window, shape.causal);
 }
 
 struct Named {
@@ -71,13 +51,13 @@ void check_inputs(const FieldCheck& fields, const Op& op) {
     fail(ErrorCode::kInvalidArgument, "{}: shape.dtype is {}, expected {} as q is",
          fields.operation(), name(shape.dtype), name(type));
   }
-  const std::int64_t query_rows = count(shape.batch, shape.queries);
-  const std::int64_t key_rows = count(shape.batch, shape.keys);
-  const std::int64_t query_columns = count(shape.heads, shape.head_size);
-  const std::int64_t key_columns = count(shape.kv_heads, shape.head_size);
-  check_heads(fields, "q", op.q, query_rows, query_columns, type);
-  check_heads(fields, "k", op.k, key_rows, key_columns, type);
-  check_heads(fields, "v", op.v, key_rows, key_columns, type);
+  const std::int64_t query_rows = extents_product(shape.batch, shape.queries);
+  const std::int64_t key_rows = extents_product(shape.batch, shape.keys);
+  const std::int64_t query_columns = extents_product(shape.heads, shape.head_size);
+  const std::int64_t key_columns = extents_product(shape.kv_heads, shape.head_size);
+  fields.heads("q", op.q, query_rows, query_columns, type);
+  fields.heads("k", op.k, key_rows, key_columns, type);
+  fields.heads("v", op.v, key_rows, key_columns, type);
   if (is_given(op.key_mask)) {
     fields.expect({"key_mask", op.key_mask}, {shape.batch, shape.keys}, {DType::kU8},
                   "for every key");
@@ -125,9 +105,9 @@ void check(const AttentionBackward& op, const Accepts& accepts) {
       {"dq", op.dq, query_columns}, {"dk", op.dk, key_columns}, {"dv", op.dv, key_columns}};
   const std::int64_t query_rows = op.q.rows.shape()[0];
   const std::int64_t key_rows = op.k.rows.shape()[0];
-  check_heads(fields, "dq", op.dq, query_rows, query_columns, type);
-  check_heads(fields, "dk", op.dk, key_rows, key_columns, type);
-  check_heads(fields, "dv", op.dv, key_rows, key_columns, type);
+  fields.heads("dq", op.dq, query_rows, query_columns, type);
+  fields.heads("dk", op.dk, key_rows, key_columns, type);
+  fields.heads("dv", op.dv, key_rows, key_columns, type);
   for (const Named& gradient : gradients) {
     fields.apart({gradient.name, gradient.heads.rows}, {{"q", op.q.rows},
                                                         {"k", op.k.rows},
@@ -168,8 +148,8 @@ void check(const CopyColumns& op, const Accepts& accepts) {
   fields.expect({"from", op.from.rows}, {kAny, kAny}, {from});
   fields.expect({"to", op.to.rows}, {op.from.rows.shape()[0], kAny}, {to}, "as from is");
   fields.number(op.columns >= 0, "columns", static_cast<double>(op.columns), "0 or more");
-  check_columns(fields, "from", op.from, op.columns);
-  check_columns(fields, "to", op.to, op.columns);
+  fields.columns("from", op.from, op.columns);
+  fields.columns("to", op.to, op.columns);
   fields.apart({"to", op.to.rows}, {{"from", op.from.rows}});
 }
 
@@ -184,7 +164,9 @@ void check(const Rotary& op, const Accepts& accepts) {
   fields.number(op.first_position >= 0, "first_position", static_cast<double>(op.first_position),
                 "0 or more");
   check_turns(fields, op.theta, op.scaling);
-  check_columns(fields, "x", op.x, count(op.heads, op.head_size));
+  const std::int64_t stride = op.stride > 0 ? op.stride : op.head_size;
+  fields.partial_rotary("head_size", op.head_size, stride);
+  fields.columns("x", op.x, extents_product(op.heads, stride));
 }
 
 void check(const DecodeAttention& op, const Accepts& accepts) {
@@ -197,14 +179,17 @@ void check(const DecodeAttention& op, const Accepts& accepts) {
   positive("head_size", op.head_size);
   fields.number(op.heads % op.kv_heads == 0, "kv_heads", static_cast<double>(op.kv_heads),
                 "a divisor of heads");
+  fields.window("window", op.window, true);
   if (op.rotary) {
-    fields.number(op.head_size % 2 == 0, "head_size", static_cast<double>(op.head_size),
+    const std::int64_t turned = op.rotary_size > 0 ? op.rotary_size : op.head_size;
+    fields.number(turned % 2 == 0, "head_size", static_cast<double>(turned),
                   "an even number for rotary positions");
+    fields.partial_rotary("rotary_size", turned, op.head_size);
     check_turns(fields, op.theta, op.scaling);
   }
   const DType type = fields.compute_type({"packed", op.packed});
-  const std::int64_t query_columns = count(op.heads, op.head_size);
-  const std::int64_t key_columns = count(op.kv_heads, op.head_size);
+  const std::int64_t query_columns = extents_product(op.heads, op.head_size);
+  const std::int64_t key_columns = extents_product(op.kv_heads, op.head_size);
   fields.expect({"packed", op.packed}, {kAny, query_columns + 2 * key_columns}, {type},
                 "as the heads say");
   const std::int64_t batch = op.packed.shape()[0];

@@ -155,6 +155,41 @@ void FieldCheck::shard(std::string_view field, std::int64_t first, std::int64_t 
          fmt::format("0 to {}, for {} of {}", all - count, count, all));
 }
 
+void FieldCheck::window(std::string_view field, std::int64_t window, bool causal) const {
+  number(window >= 0, field, static_cast<double>(window), "0 or more");
+  if (window == 0) return;
+  number(causal, field, static_cast<double>(window), "0 where attention is not causal");
+  if (!accepts_.windows) {
+    fail(ErrorCode::kUnsupported, "{}: this device has no attention with a window of {} tokens",
+         operation_, window);
+  }
+}
+
+void FieldCheck::partial_rotary(std::string_view field, std::int64_t size,
+                                std::int64_t whole) const {
+  if (size == whole) return;
+  if (!accepts_.partial_rotary) {
+    fail(ErrorCode::kUnsupported, "{}: this device turns whole heads, not {} of {} elements",
+         operation_, size, whole);
+  }
+  number(size >= 2 && size % 2 == 0 && size <= whole, field, static_cast<double>(size),
+         fmt::format("an even number from 2 to {}", whole));
+}
+
+void FieldCheck::columns(std::string_view name, const Heads& heads, std::int64_t columns) const {
+  const std::int64_t width = heads.rows.shape()[1];
+  if (heads.first >= 0 && columns <= width && heads.first <= width - columns) return;
+  fail(ErrorCode::kInvalidArgument,
+       "{}: the {} columns of {} begin at {}, expected them to lie in its rows, which have {}",
+       operation_, columns, name, heads.first, width);
+}
+
+void FieldCheck::heads(std::string_view name, const Heads& heads, std::int64_t rows,
+                       std::int64_t columns, DType type) const {
+  expect({name, heads.rows}, {rows, kAny}, {type}, "as the shape says");
+  this->columns(name, heads, columns);
+}
+
 void FieldCheck::scalar(std::string_view field, const Scalar& scalar) const {
   if (is_given(scalar.at)) expect({field, scalar.at}, {1}, {DType::kF64});
 }

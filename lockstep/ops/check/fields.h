@@ -50,6 +50,14 @@ class FieldCheck {
   // That `count` rows from `first` on are among `all`; 0: they are all, and `first` is 0.
   void shard(std::string_view field, std::int64_t first, std::int64_t count,
              std::int64_t all) const;
+  // That the device has attention with such a window, and heads that turn in part.
+  void window(std::string_view field, std::int64_t window, bool causal) const;
+  void partial_rotary(std::string_view field, std::int64_t size, std::int64_t whole) const;
+  // That heads lie in rows of a type, with so many columns together.
+  void heads(std::string_view name, const Heads& heads, std::int64_t rows, std::int64_t columns,
+             DType type) const;
+  // That the columns from `first` on lie in the rows.
+  void columns(std::string_view name, const Heads& heads, std::int64_t columns) const;
   // That a number that lies on the device is one f64 there.
   void scalar(std::string_view field, const Scalar& scalar) const;
 
@@ -70,6 +78,11 @@ class FieldCheck {
 // The type of the means, rstds and losses that belong to activations of a type.
 constexpr DType statistic_type(DType compute) {
   return compute == DType::kF64 ? DType::kF64 : DType::kF32;
+}
+
+// A product of extents; Error(kInvalidArgument) where it is larger than any tensor.
+inline std::int64_t extents_product(std::int64_t a, std::int64_t b) {
+  return static_cast<std::int64_t>(Shape{a, b}.elements());
 }
 
 // Whether the two share a byte.

@@ -1,3 +1,5 @@
+#include <utility>
+
 #include "lockstep/ops/check/fields.h"
 
 namespace lockstep::ops {
@@ -12,6 +14,19 @@ void check_statistics(const FieldCheck& fields, NormKind kind, std::int64_t rows
     fields.absent({"mean", mean}, "for an RMS norm");
   }
   fields.expect({"rstd", rstd}, {rows}, {statistic_type(type)}, "for every row");
+}
+
+// What HeadNorm and its backward have alike; `rows` names a field with rows of heads.
+template <class Op>
+void check_heads(const FieldCheck& fields, const Op& op, const Field& rows) {
+  for (const auto& [field, value] : {std::pair{"heads", op.heads}, {"head_size", op.head_size}}) {
+    fields.number(value >= 1, field, static_cast<double>(value), "1 or more");
+  }
+  const DType type = fields.compute_type(rows);
+  fields.expect(rows, {kAny, kAny}, {type});
+  fields.expect({"gain", op.gain}, {op.head_size}, {type}, "as the heads say");
+  fields.expect({"rstd", op.rstd}, {rows.tensor.shape()[0], op.heads}, {statistic_type(type)},
+                "for every head");
 }
 
 }  // namespace
@@ -73,6 +88,42 @@ void check(const NormBackward& op, const Accepts& accepts) {
   fields.apart({"dbranch", op.dbranch},
                {{"dy", op.dy}, {"sum", op.sum}, {"gain", op.gain}, {"dresidual", op.dresidual}});
   fields.apart({"dgain", op.dgain}, {{"gain", op.gain}, {"dbias", op.dbias}, dsum});
+}
+
+void check(const HeadNorm& op, const Accepts& accepts) {
+  const FieldCheck fields("head_norm", accepts);
+  const Field x{"x", op.x.rows};
+  check_heads(fields, op, x);
+  fields.number(op.epsilon >= 0, "epsilon", op.epsilon, "0 or more");
+  const std::int64_t rows = op.x.rows.shape()[0];
+  const std::int64_t columns = extents_product(op.heads, op.head_size);
+  const DType type = op.x.rows.dtype();
+  fields.heads("x", op.x, rows, columns, type);
+  fields.heads("y", op.y, rows, columns, type);
+  if (op.x.first != op.y.first || op.x.rows.data() != op.y.rows.data()) {
+    fields.apart({"y", op.y.rows}, {x});
+  }
+  fields.apart({"y", op.y.rows}, {{"gain", op.gain}, {"rstd", op.rstd}});
+  fields.apart({"rstd", op.rstd}, {x, {"gain", op.gain}});
+}
+
+void check(const HeadNormBackward& op, const Accepts& accepts) {
+  const FieldCheck fields("head_norm_backward", accepts);
+  const Field x{"x", op.x.rows};
+  const Field dx{"dx", op.dx.rows};
+  check_heads(fields, op, x);
+  const std::int64_t rows = op.x.rows.shape()[0];
+  const std::int64_t columns = extents_product(op.heads, op.head_size);
+  const DType type = op.x.rows.dtype();
+  fields.heads("x", op.x, rows, columns, type);
+  fields.heads("dy", op.dy, rows, columns, type);
+  fields.heads("dx", op.dx, rows, columns, type);
+  fields.expect({"dgain", op.dgain}, {op.head_size}, {type, DType::kF32}, "as gain is");
+  if (op.dx.first != op.dy.first || op.dx.rows.data() != op.dy.rows.data()) {
+    fields.apart(dx, {{"dy", op.dy.rows}});
+  }
+  fields.apart(dx, {x, {"gain", op.gain}, {"rstd", op.rstd}, {"dgain", op.dgain}});
+  fields.apart({"dgain", op.dgain}, {{"gain", op.gain}, x, {"dy", op.dy.rows}, {"rstd", op.rstd}});
 }
 
 }  // namespace lockstep::ops

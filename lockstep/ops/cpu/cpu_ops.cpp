@@ -43,6 +43,11 @@ class CpuOps final : public Ops {
     const std::size_t needed = norm_scratch(call.sum.shape()[0], call.sum.shape()[1]);
     cpu::run(cpu_, call, scratch_memory(needed));
   }
+  void run(const ops::HeadNorm& call) override { cpu::run(cpu_, call); }
+  void run(const ops::HeadNormBackward& call) override {
+    ops::check(call);
+    cpu::run(cpu_, call, scratch_memory(norm_scratch(call.x.rows.shape()[0], call.head_size)));
+  }
   void run(const ops::Embedding& call) override { cpu::run(cpu_, call); }
   void run(const ops::EmbeddingBackward& call) override { cpu::run(cpu_, call); }
   void run(const ops::Attention& call) override {

@@ -120,7 +120,9 @@ void CudaOps::queue(Work&& work) {
 
 template <class Call>
 void CudaOps::check(const Call& call) const {
-  ops::check(call, {.device = device(), .z = true, .shards = false});
+  ops::check(
+      call,
+      {.device = device(), .z = true, .shards = false, .windows = false, .partial_rotary = false});
 }
 
 template <class Call>

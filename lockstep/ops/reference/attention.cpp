@@ -47,7 +47,9 @@ struct Looks {
 
   bool sees(std::int64_t query, std::int64_t key) const {
     const AttentionShape& shape = op.shape;
-    if (shape.causal && key > query + shape.keys - shape.queries) return false;
+    const std::int64_t last = query + shape.keys - shape.queries;
+    if (shape.causal && key > last) return false;
+    if (shape.window > 0 && key <= last - shape.window) return false;
     if (!is_given(op.key_mask)) return true;
     const auto place = static_cast<std::size_t>(sequence * shape.keys + key);
     return op.key_mask.template as<const std::uint8_t>()[place] != 0;

@@ -93,7 +93,72 @@ void run_typed(const NormBackward& op) {
   });
 }
 
+template <class T, class S>
+void run_typed(const HeadNorm& op) {
+  const Elements<T> x(op.x.rows), gain(op.gain), y(op.y.rows);
+  const Elements<S> rstds(op.rstd);
+  for (std::int64_t row = 0; row < op.x.rows.shape()[0]; ++row) {
+    for (std::int64_t head = 0; head < op.heads; ++head) {
+      const std::int64_t from = op.x.first + head * op.head_size;
+      const std::int64_t to = op.y.first + head * op.head_size;
+      double squares = 0;
+      for (std::int64_t i = 0; i < op.head_size; ++i)
+        squares += x(row, from + i) * x(row, from + i);
+      const double rstd = 1 / std::sqrt(squares / static_cast<double>(op.head_size) +
+                                        static_cast<double>(op.epsilon));
+      rstds.set(row, head, rstd);
+      for (std::int64_t i = 0; i < op.head_size; ++i) {
+        y.set(row, to + i, x(row, from + i) * rstd * gain[i]);
+      }
+    }
+  }
+}
+
+// As the gradient of an RMS norm above, of every head.
+template <class T, class S, class G>
+void run_typed(const HeadNormBackward& op) {
+  const Elements<T> x(op.x.rows), gain(op.gain), dy(op.dy.rows), dx(op.dx.rows);
+  const Elements<S> rstds(op.rstd);
+  const std::int64_t size = op.head_size;
+  std::vector<double> dgain(static_cast<std::size_t>(size)), normed(dgain), g(dgain);
+  for (std::int64_t row = 0; row < op.x.rows.shape()[0]; ++row) {
+    for (std::int64_t head = 0; head < op.heads; ++head) {
+      const std::int64_t first = head * size;
+      const double rstd = rstds(row, head);
+      double average = 0;
+      for (std::int64_t i = 0; i < size; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        const double d = dy(row, op.dy.first + first + i);
+        normed[at] = x(row, op.x.first + first + i) * rstd;
+        g[at] = d * gain[i];
+        dgain[at] += d * normed[at];
+        average += g[at] * normed[at] / static_cast<double>(size);
+      }
+      for (std::int64_t i = 0; i < size; ++i) {
+        const auto at = static_cast<std::size_t>(i);
+        dx.set(row, op.dx.first + first + i, rstd * (g[at] - normed[at] * average));
+      }
+    }
+  }
+  const Elements<G> gradient(op.dgain);
+  for (std::int64_t i = 0; i < size; ++i) gradient.add(i, dgain[static_cast<std::size_t>(i)]);
+}
+
 }  // namespace
+
+void run(const HeadNorm& op) {
+  with_float_type(op.x.rows.dtype(), [&]<class T>(T) {
+    with_float_type(op.rstd.dtype(), [&]<class S>(S) { run_typed<T, S>(op); });
+  });
+}
+
+void run(const HeadNormBackward& op) {
+  with_float_type(op.x.rows.dtype(), [&]<class T>(T) {
+    with_float_type(op.rstd.dtype(), [&]<class S>(S) {
+      with_float_type(op.dgain.dtype(), [&]<class G>(G) { run_typed<T, S, G>(op); });
+    });
+  });
+}
 
 void run(const Norm& op) {
   with_float_type(op.x.dtype(), [&]<class T>(T) {

@@ -22,6 +22,8 @@ void run(const Cast& op);
 void run(const Scale& op);
 void run(const Norm& op);
 void run(const NormBackward& op);
+void run(const HeadNorm& op);
+void run(const HeadNormBackward& op);
 void run(const Embedding& op);
 void run(const EmbeddingBackward& op);
 void run(const Attention& op);

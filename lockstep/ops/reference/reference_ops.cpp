@@ -23,6 +23,8 @@ class ReferenceOps final : public Ops {
   void run(const ops::Scale& op) override { checked(op); }
   void run(const ops::Norm& op) override { checked(op); }
   void run(const ops::NormBackward& op) override { checked(op); }
+  void run(const ops::HeadNorm& op) override { checked(op); }
+  void run(const ops::HeadNormBackward& op) override { checked(op); }
   void run(const ops::Embedding& op) override { checked(op); }
   void run(const ops::EmbeddingBackward& op) override { checked(op); }
   void run(const ops::Attention& op) override { checked(op); }

@@ -9,6 +9,7 @@ void run(const Rotary& op) {
   with_float_type(op.x.rows.dtype(), [&]<class T>(T) {
     const Elements<T> x(op.x.rows);
     const std::int64_t half = op.head_size / 2;
+    const std::int64_t stride = op.stride > 0 ? op.stride : op.head_size;
     for (std::int64_t row = 0; row < op.x.rows.shape()[0]; ++row) {
       const auto position = static_cast<double>(op.first_position + row % op.sequence);
       for (std::int64_t head = 0; head < op.heads; ++head) {
@@ -18,7 +19,7 @@ void run(const Rotary& op) {
           const double angle = position * scaled_frequency(frequency, op.scaling);
           const double c = std::cos(angle);
           const double s = op.backward ? -std::sin(angle) : std::sin(angle);
-          const std::int64_t first = op.x.first + head * op.head_size + i;
+          const std::int64_t first = op.x.first + head * stride + i;
           const double a = x(row, first);
           const double b = x(row, first + half);
           x.set(row, first, a * c - b * s);

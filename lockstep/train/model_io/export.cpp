@@ -73,10 +73,9 @@ Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::pa
   const TrainOptions run = stored_options(checkpoint);
   if (!has_shape(run)) {
     fail(ErrorCode::kUnsupported,
-         "{} is a model of family {}, which cannot be exported: Hugging Face transformers has "
-         "models only for {}, {}, {} and {}",
-         run_or_checkpoint.string(), name(family_of(run)), name(ModelFamily::kGpt2),
-         name(ModelFamily::kLlama), name(ModelFamily::kBert), name(ModelFamily::kMixtral));
+         "{} is a model of family {}, for which Hugging Face transformers has no class, so that it "
+         "cannot be exported",
+         run_or_checkpoint.string(), name(family_of(run)));
   }
   const nn::FlatParameters flat = flat_of(whole_model_of(run));
   const auto states = open_states(checkpoint);

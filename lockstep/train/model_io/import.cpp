@@ -126,14 +126,14 @@ Interchanged import_hugging_face(const fs::path& from, const fs::path& run) {
   const io::ShardedSafetensors tensors(from);
   check_possible(theirs, tensors);
   const nn::FlatParameters flat = flat_of(whole_model_of(options.train));
-  nn::check_is_model(tensors, theirs.shape.family, flat);
+  nn::check_is_model(tensors, theirs.shape, flat);
   const std::string tokenizer = read_tokenizer(from, result.notices);
   if (!tokenizer.empty()) note_tokenizer(tokenizer, from, theirs.shape, result.notices);
 
   const Buffer memory(flat.elements() * size_of(DType::kF32));
   nn::States states;
   states.master = memory.tensor(DType::kF32, {static_cast<std::int64_t>(flat.elements())});
-  nn::read_hugging_face(tensors, theirs.shape.family, flat, states.master);
+  nn::read_hugging_face(tensors, theirs.shape, flat, states.master);
 
   io::remove_stale(fs::absolute(run).lexically_normal().parent_path());
   std::optional<RunFolder> held;  // locks the folder against training

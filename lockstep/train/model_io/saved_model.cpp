@@ -10,6 +10,7 @@
 #include "lockstep/train/checkpoint/manifest.h"
 #include "lockstep/train/dataset/tokenizer_files.h"
 #include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/model_io/stored_model.h"
 #include "lockstep/train/options/run_options.h"
 
 namespace lockstep::train {
@@ -32,10 +33,10 @@ SavedModel open_foreign(const fs::path& folder) {
   if (const fs::path tokenizer = tokenizer_file_in(folder); !tokenizer.empty()) {
     saved.tokenizer = data::load_tokenizer(tokenizer);
   }
-  saved.read = [tensors, family = config.shape.family](const nn::FlatParameters& flat,
-                                                       const Tensor& buffer) {
-    nn::check_is_model(*tensors, family, flat);
-    nn::read_hugging_face(*tensors, family, flat, buffer);
+  saved.read = [tensors, shape = config.shape](const nn::FlatParameters& flat,
+                                               const Tensor& buffer) {
+    nn::check_is_model(*tensors, shape, flat);
+    nn::read_hugging_face(*tensors, shape, flat, buffer);
   };
   return saved;
 }
@@ -67,15 +68,24 @@ SavedModel open_own(const fs::path& path, const Warn& warn) {
   return saved;
 }
 
+void check_is_folder(const fs::path& path) {
+  if (fs::is_directory(path)) return;
+  fail(ErrorCode::kInvalidArgument,
+       "{} is not a folder; give the folder of a run, of a checkpoint, or of a Hugging Face model",
+       path.string());
+}
+
 }  // namespace
 
+ModelChoice choice_in(const fs::path& path) {
+  check_is_folder(path);
+  if (!is_foreign(path)) return stored_options(open_checkpoint(path, {})).model;
+  const fs::path file = path / kForeignConfig;
+  return choice_of(nn::parse_hugging_face_config(read_file(file), file.string()));
+}
+
 SavedModel open_model(const fs::path& path, const Warn& warn) {
-  if (!fs::is_directory(path)) {
-    fail(
-        ErrorCode::kInvalidArgument,
-        "{} is not a folder; give the folder of a run, of a checkpoint, or of a Hugging Face model",
-        path.string());
-  }
+  check_is_folder(path);
   return is_foreign(path) ? open_foreign(path) : open_own(path, warn);
 }
 

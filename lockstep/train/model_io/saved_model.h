@@ -12,6 +12,7 @@
 #include "lockstep/nn/model.h"
 #include "lockstep/nn/parameters/weights.h"
 #include "lockstep/train/checkpoint/checkpoint.h"
+#include "lockstep/train/options/options.h"
 
 namespace lockstep::train {
 
@@ -28,6 +29,9 @@ struct SavedModel {
 // these, and Error(kProtocol) or Error(kUnsupported) for files that are damaged, or that lockstep
 // has no model for.
 SavedModel open_model(const std::filesystem::path& path, const Warn& warn);
+
+// How its settings describe it, for the choice of a device. Throws as open_model() does.
+ModelChoice choice_in(const std::filesystem::path& path);
 
 // Its parameters in a compute type; in one of 16 bits rounded.
 nn::Weights load_weights(const SavedModel& saved, DType dtype, Ops& ops);

@@ -31,6 +31,16 @@ ModelChoice choice_of(const nn::HuggingFaceConfig& config) {
   choice.kv_heads = to_int(shape.kv_heads);
   if (shape.head_width() * shape.heads != shape.hidden) choice.head_size = to_int(shape.head_size);
   choice.qkv_bias = shape.qkv_biases;
+  choice.window = to_int(shape.window);
+  choice.unwindowed_layers = to_int(shape.unwindowed_layers);
+  const nn::ModelOptions& options = config.options;
+  if (options.activation && *options.activation != nn::usual_activation(shape.family)) {
+    choice.activation = static_cast<ActivationChoice>(static_cast<int>(*options.activation) + 1);
+  }
+  if (options.rotary_share && *options.rotary_share != shape.parts().rotary_share) {
+    choice.rotary_share = *options.rotary_share;
+  }
+  choice.parallel_residual = options.parallel_residual.value_or(true);
   choice.feed_forward = to_int(shape.feed_forward);
   choice.experts = to_int(shape.experts);
   choice.experts_per_token = to_int(shape.experts_per_token);

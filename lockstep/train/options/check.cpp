@@ -6,6 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/options/options.h"
+#include "lockstep/train/options/part_limits.h"
 
 namespace lockstep::train {
 namespace {
@@ -77,7 +78,7 @@ void check_expert_groups(const TrainOptions& options) {
   if (options.offload.tiers.any()) refuse("offload.*");
   if (options.memory_auto) refuse("memory.auto = true");
   if (options.recompute == RecomputeChoice::kAuto) refuse("train.recompute = \"auto\"");
-  if (family_of(options) != ModelFamily::kMixtral) {
+  if (const plan::FamilyParts* parts = parts_of(options); parts == nullptr || !parts->experts) {
     fail(ErrorCode::kInvalidArgument,
          "parallel.expert = {} divides the experts of a mixture, which model.family = \"{}\" does "
          "not have; take model.family = \"mixtral\", or leave parallel.expert out",
@@ -102,9 +103,8 @@ void check_slices(const TrainOptions& options) {
     fail(ErrorCode::kUnsupported,
          "{} is not supported with parallel.pipeline_schedule = \"terapipe\": {}", setting, why);
   };
-  const ModelFamily family = family_of(options);
-  if (family != ModelFamily::kGpt2 && family != ModelFamily::kLlama) {
-    refuse(fmt::format("model.family = \"{}\"", name(family)),
+  if (!can_slice_tokens(options)) {
+    refuse(fmt::format("model.family = \"{}\"", name(family_of(options))),
            "its tokens depend on later ones, which come in another slice; take 1f1b");
   }
   if (const int micro = solved(options.batch).micro; micro > 1) {
@@ -138,8 +138,13 @@ void check_context_groups(const TrainOptions& options) {
   refuse_custom(options, fmt::format("parallel.context = {}", context));
   if (options.offload.tiers.any()) refuse("offload.*");
   if (family_of(options) == ModelFamily::kLinear) refuse("model.family = \"linear\"");
-  if (family_of(options) == ModelFamily::kEncoderDecoder &&
-      options.parallel.context_attention == parallel::ContextChoice::kRing) {
+  if (options.parallel.context_attention != parallel::ContextChoice::kRing) return;
+  if (const PartLimit limit = part_limit(options, PartPlace::kRing); !limit.part.empty()) {
+    fail(ErrorCode::kUnsupported,
+         "{} is not supported with parallel.context_attention = \"ring\"; take \"heads\", or {}",
+         limit.part, limit.advice);
+  }
+  if (family_of(options) == ModelFamily::kEncoderDecoder) {
     fail(ErrorCode::kUnsupported,
          "model.family = \"encoder-decoder\" is not supported with parallel.context_attention = "
          "\"ring\": its attentions are of three kinds; take \"heads\"");

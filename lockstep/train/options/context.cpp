@@ -5,6 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/plan/mesh/mesh.h"
 #include "lockstep/train/options/options.h"
+#include "lockstep/train/options/part_limits.h"
 
 namespace lockstep::train {
 
@@ -14,7 +15,8 @@ nn::ContextGroup context_of(const TrainOptions& options, std::int64_t sequence) 
   const ModelFamily family = family_of(options);
   const bool causal = family != ModelFamily::kBert && family != ModelFamily::kEncoderDecoder;
   const bool ring = parallel.context_attention == parallel::ContextChoice::kRing ||
-                    (parallel.context_attention == parallel::ContextChoice::kAuto && causal);
+                    (parallel.context_attention == parallel::ContextChoice::kAuto && causal &&
+                     part_limit(options, PartPlace::kRing).part.empty());
   const nn::ContextGroup group{
       .size = parallel.context,
       .rank = parallel.context_rank,

@@ -19,6 +19,13 @@ nn::ModelOptions model_options_of(const TrainOptions& options) {
   model.theta = static_cast<float>(options.model.rope_theta);
   if (options.model.rope_scaling != RopeScaling::kNone) model.scaling = options.model.rope;
   if (options.model.rope_scaling == RopeScaling::kLinear) model.scaling.original_positions = 0;
+  if (options.model.rotary_share > 0) model.rotary_share = options.model.rotary_share;
+  if (options.model.activation != ActivationChoice::kAuto) {
+    model.activation = static_cast<ops::Activation>(static_cast<int>(options.model.activation) - 1);
+  }
+  if (const plan::FamilyParts* parts = parts_of(options); parts != nullptr && parts->parallel) {
+    model.parallel_residual = options.model.parallel_residual;
+  }
   model.router_loss = options.model.router_loss;
   model.tensor = {.size = options.parallel.tensor,
                   .rank = options.parallel.tensor_rank,

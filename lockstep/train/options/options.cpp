@@ -18,8 +18,10 @@ constexpr std::string_view kGradientNames[] = {"auto", "compute", "f32"};
 constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "auto"};
 constexpr std::string_view kTieNames[] = {"auto", "true", "false"};
 constexpr std::string_view kScalingNames[] = {"none", "linear", "llama3"};
-constexpr std::string_view kFamilyNames[] = {
-    "gpt2", "llama", "bert", "mixtral", "encoder-decoder", "linear", "custom"};
+constexpr std::string_view kActivationNames[] = {"auto", "gelu_tanh", "gelu", "relu"};
+constexpr std::string_view kFamilyNames[] = {"gpt2",   "llama", "bert",     "mixtral",
+                                             "qwen3",  "phi3",  "gpt-neox", "encoder-decoder",
+                                             "linear", "custom"};
 
 // The names of an enumeration whose values are 0, 1, ... in this order.
 template <class Enum, std::size_t N>
@@ -48,7 +50,8 @@ void bind(Config& config, ModelChoice& model) {
   size("model.heads", model.heads, "Attention heads.");
   size("model.kv_heads", model.kv_heads, "Key/value heads; 0: as many as heads.");
   size("model.head_size", model.head_size,
-       "The width of a head, in llama and mixtral; 0: the hidden size divided by the heads.");
+       "The width of a head, in llama, mixtral, qwen3 and phi3; 0: the hidden size divided by the "
+       "heads.");
   size("model.feed_forward", model.feed_forward,
        "The feed-forward width; 0: 4 times the hidden size, in llama about 8/3.");
   size("model.vocabulary", model.vocabulary,
@@ -59,17 +62,16 @@ void bind(Config& config, ModelChoice& model) {
        "Inputs of an item, in the linear family; 0: as many as the data has.");
   config
       .bind("model.norm_epsilon", model.norm_epsilon,
-            "What norms add to the variance; 0: 1e-5 in gpt2 and mixtral, 1e-6 in llama, "
-            "1e-12 in bert.",
+            "What norms add to the variance; 0: 1e-6 in llama and qwen3, 1e-12 in bert, else 1e-5.",
             {.min = 0, .max = 1})
       .formerly("model.epsilon");
   config
       .bind("model.rope_theta", model.rope_theta,
-            "The base of rotary positions, in llama and mixtral.", {.min = 1})
+            "The base of rotary positions, in all families but gpt2 and bert.", {.min = 1})
       .formerly("model.theta");
   config.bind("model.rope_scaling", model.rope_scaling, kScalingNames,
-              "How rotary positions are slowed down for long contexts, in llama and mixtral: none, "
-              "linear (all by model.rope_factor) or llama3 (the slow ones).");
+              "How rotary positions are slowed down for long contexts: none, linear (all by "
+              "model.rope_factor) or llama3 (the slow ones).");
   config.bind("model.rope_factor", model.rope.factor,
               "By how much model.rope_scaling slows positions down.", {.min = 1});
   config.bind("model.rope_original_positions", model.rope.original_positions,
@@ -81,6 +83,21 @@ void bind(Config& config, ModelChoice& model) {
       "model.rope_high_freq_factor", model.rope.high_turns,
       "Above that many turns in the original positions, llama3 slows a pair down not at all.",
       {.min = 0});
+  config.bind("model.rotary_share", model.rotary_share,
+              "The share of every head that turns with its position, in gpt-neox and phi3; 0: a "
+              "quarter in gpt-neox, all in phi3.",
+              {.min = 0, .max = 1});
+  size("model.window", model.window,
+       "How many tokens attention sees, its own and those before, in llama, mixtral, qwen3 and "
+       "phi3; 0: all.");
+  size("model.unwindowed_layers", model.unwindowed_layers,
+       "The first layers, whose attention sees all tokens in spite of model.window (as in Qwen2).");
+  config.bind("model.activation", model.activation, kActivationNames,
+              "The activation of feed-forward networks, in gpt2 and gpt-neox: gelu_tanh, gelu "
+              "(exact) or relu; auto: gelu_tanh in gpt2, gelu in gpt-neox.");
+  config.bind("model.parallel_residual", model.parallel_residual,
+              "Whether attention and feed-forward of a layer both read its input, in gpt-neox; "
+              "false: one after the other.");
   config.bind("model.qkv_bias", model.qkv_bias,
               "Whether queries, keys and values have biases, in llama (as in Qwen2).");
   size("model.experts", model.experts, "Experts of a layer, in mixtral; 0: 8.");
@@ -94,15 +111,15 @@ void bind(Config& config, ModelChoice& model) {
               {.min = 0, .max = 0.99});
   config
       .bind("model.tie_word_embeddings", model.tie_word_embeddings, kTieNames,
-            "Whether the output layer shares its weights with the token embedding; auto: false in "
-            "llama and mixtral, else true.")
+            "Whether the output layer shares its weights with the token embedding; auto: true in "
+            "gpt2, bert and the encoder-decoder, else false.")
       .formerly("model.logits", renamed_values({{"tied", "true"}, {"own", "false"}}));
 }
 
 bool describes_sizes(const ModelChoice& model) {
   for (const int size : {model.layers, model.hidden, model.heads, model.kv_heads, model.head_size,
                          model.feed_forward, model.vocabulary, model.positions, model.features,
-                         model.experts, model.experts_per_token}) {
+                         model.experts, model.experts_per_token, model.window}) {
     if (size > 0) return true;
   }
   return false;
@@ -258,17 +275,9 @@ void bind(Config& config, TrainOptions& options) {
 std::string_view name(ModelFamily family) { return kFamilyNames[static_cast<std::size_t>(family)]; }
 
 ModelFamily model_family(plan::Family family) {
-  switch (family) {
-    case plan::Family::kLlama:
-      return ModelFamily::kLlama;
-    case plan::Family::kBert:
-      return ModelFamily::kBert;
-    case plan::Family::kMixtral:
-      return ModelFamily::kMixtral;
-    case plan::Family::kGpt2:
-      break;
-  }
-  return ModelFamily::kGpt2;
+  const std::string_view wanted = plan::name(family);
+  const auto at = std::ranges::find(kFamilyNames, wanted);
+  return static_cast<ModelFamily>(at - std::begin(kFamilyNames));
 }
 
 namespace {
@@ -379,6 +388,11 @@ bool has_shape(const TrainOptions& options) {
   return family_of(options) < ModelFamily::kEncoderDecoder;
 }
 
+const plan::FamilyParts* parts_of(const TrainOptions& options) {
+  if (!has_shape(options)) return nullptr;
+  return &plan::parts_of(plan::family_from_name(name(family_of(options))));
+}
+
 plan::ModelShape shape_of(const TrainOptions& options) {
   const ModelChoice& choice = options.model;
   const bool sized = describes_sizes(choice);
@@ -392,12 +406,11 @@ plan::ModelShape shape_of(const TrainOptions& options) {
     return with_logits(nn::trainable(plan::find_model(choice.name)), choice.tie_word_embeddings);
   }
   if (!has_shape(options)) {
-    fail(
-        ErrorCode::kUnsupported,
-        "this is for models of {}, {}, {} and {}, whose sizes a formula knows; the model is of {}, "
-        "which `lockstep plan model.family={} ...` plans and `lockstep train` trains",
-        kFamilyNames[0], kFamilyNames[1], kFamilyNames[2], kFamilyNames[3], name(choice.family),
-        name(choice.family));
+    fail(ErrorCode::kUnsupported,
+         "this is for models of {}, whose sizes a formula knows; the model is of {}, which "
+         "`lockstep "
+         "plan model.family={} ...` plans and `lockstep train` trains",
+         fmt::join(names_of(plan::kAllFamilies), ", "), name(choice.family), name(choice.family));
   }
   if (choice.layers == 0 || choice.hidden == 0 || choice.heads == 0) {
     fail(ErrorCode::kInvalidArgument,
@@ -414,9 +427,11 @@ plan::ModelShape shape_of(const TrainOptions& options) {
   shape.kv_heads = or_usual(choice.kv_heads, shape.heads);
   shape.head_size = or_usual(choice.head_size, 0);
   shape.qkv_biases = choice.qkv_bias;
+  shape.window = or_usual(choice.window, 0);
+  if (shape.window > 0) shape.unwindowed_layers = or_usual(choice.unwindowed_layers, 0);
   shape.feed_forward =
       or_usual(choice.feed_forward, plan::usual_feed_forward(family, shape.hidden));
-  if (family == plan::Family::kMixtral) {
+  if (shape.parts().experts) {
     shape.experts = or_usual(choice.experts, shape.experts);
     shape.experts_per_token = or_usual(choice.experts_per_token, shape.experts_per_token);
   }

@@ -43,6 +43,9 @@ enum class ModelFamily : std::uint8_t {
   kLlama,
   kBert,
   kMixtral,
+  kQwen3,
+  kPhi3,
+  kGptNeox,
   kEncoderDecoder,  // for translation
   kLinear,          // y = weight x + bias
   kCustom,          // a program makes it (set_custom_model())
@@ -59,6 +62,14 @@ enum class TieChoice : std::uint8_t {
 
 // How rotary positions are scaled (ops/rotary_scaling.h).
 enum class RopeScaling : std::uint8_t { kNone, kLinear, kLlama3 };
+
+// The activation between the two matrices of a feed-forward network.
+enum class ActivationChoice : std::uint8_t {
+  kAuto,      // the default of the family
+  kGeluTanh,  // this and the next two as in ops::Activation
+  kGeluErf,
+  kRelu,
+};
 
 // A model by name, or by its sizes; 0: the default of the family.
 struct ModelChoice {
@@ -77,7 +88,12 @@ struct ModelChoice {
   double rope_theta = 10000;
   RopeScaling rope_scaling = RopeScaling::kNone;
   ops::RotaryScaling rope = {.factor = 8, .original_positions = 8192};  // where it scales
+  double rotary_share = 0;
   bool qkv_bias = false;
+  int window = 0;
+  int unwindowed_layers = 0;
+  ActivationChoice activation = ActivationChoice::kAuto;
+  bool parallel_residual = true;
   double dropout = 0;
   int experts = 0;  // this and the next two of mixtral
   int experts_per_token = 0;
@@ -175,6 +191,9 @@ void check(const TrainOptions& options);
 // which lacks the model, names it in errors.
 void set_custom_model(TrainOptions& options, ModelMaker make);
 
+// What the models of the family are made of; nullptr: no plan::ModelShape describes them.
+const plan::FamilyParts* parts_of(const TrainOptions& options);
+
 // What follows from the options. shape_of() throws Error(kInvalidArgument) for a model that is not
 // named, or named and described, or whose sizes do not fit together, and Error(kUnsupported) for
 // the families that no plan::ModelShape describes (has_shape()); setup_of() throws for a sequence
@@ -203,6 +222,8 @@ nn::Cut cut_of(const TrainOptions& options);
 // sequences are whole. By parallel.pipeline_slices, or those with the least computed time
 // (plan/pipeline/token_slices.h). Throws Error(kInvalidArgument) for more slices than tokens.
 std::vector<std::int64_t> token_slices_of(const TrainOptions& options);
+// Whether tokens of its models depend on earlier ones alone.
+bool can_slice_tokens(const TrainOptions& options);
 // Times of the computations of its step, for a simulation.
 plan::StepTimes step_times_of(const TrainOptions& options);
 // How often a step of one worker adds to gradients: micro-batches, or slices of them.

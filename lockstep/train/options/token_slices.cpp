@@ -39,10 +39,13 @@ int granularity_of(int tokens) {
 
 }  // namespace
 
+bool can_slice_tokens(const TrainOptions& options) {
+  const plan::FamilyParts* parts = parts_of(options);
+  return parts != nullptr && parts->causal && !parts->experts;
+}
+
 std::vector<std::int64_t> token_slices_of(const TrainOptions& options) {
-  const ModelFamily family = family_of(options);
-  const bool causal = family == ModelFamily::kGpt2 || family == ModelFamily::kLlama;
-  if (!parallel::slices_tokens(options.parallel) || !causal) return {};
+  if (!parallel::slices_tokens(options.parallel) || !can_slice_tokens(options)) return {};
   const int tokens = tokens_of_sequence(options);
   const int stages = options.parallel.pipeline;
   const int slices = options.parallel.pipeline_slices;

@@ -99,18 +99,52 @@ std::string features(const Facts& facts) {
               "only model.family = \"linear\" has features");
 }
 
-bool is_like_llama(const Facts& facts) {
-  return is_family(facts, ModelFamily::kLlama) || is_family(facts, ModelFamily::kMixtral);
+// That its family has a part, or that it may read any setting.
+bool has_part(const Facts& facts, bool plan::FamilyParts::*part) {
+  const plan::FamilyParts* parts = parts_of(facts.options.train);
+  return is_custom(facts) || (parts != nullptr && parts->*part);
+}
+
+std::string of_part(const Facts& facts, bool plan::FamilyParts::*part, std::string_view what) {
+  return when(!has_part(facts, part),
+              fmt::format("only models of family {} have {}", plan::families_with(part), what));
 }
 
 std::string of_rotary(const Facts& facts) {
-  return when(!is_like_llama(facts) && !is_custom(facts),
-              "only model.family = \"llama\" and \"mixtral\" have rotary positions");
+  return of_part(facts, &plan::FamilyParts::rotary, "rotary positions");
 }
 
-std::string of_llama(const Facts& facts) {
-  return when(!is_like_llama(facts) && !is_custom(facts),
-              "it is for model.family = \"llama\" and its like");
+std::string rotary_share(const Facts& facts) {
+  return of_part(facts, &plan::FamilyParts::partly_rotary, "rotary positions of a part of a head");
+}
+
+std::string head_size(const Facts& facts) {
+  return of_part(facts, &plan::FamilyParts::gated, "heads of another width");
+}
+
+std::string window(const Facts& facts) {
+  return of_part(facts, &plan::FamilyParts::gated, "windows of attention");
+}
+
+std::string unwindowed_layers(const Facts& facts) {
+  if (std::string why = window(facts); !why.empty()) return why;
+  return when(facts.options.train.model.window == 0 && !is_custom(facts),
+              "with model.window = 0 no layer has a window");
+}
+
+std::string activation(const Facts& facts) {
+  return when(!is_family(facts, ModelFamily::kGpt2) && !is_family(facts, ModelFamily::kGptNeox) &&
+                  !is_custom(facts),
+              "only models of family gpt2 and gpt-neox have an activation to choose");
+}
+
+std::string parallel_residual(const Facts& facts) {
+  return of_part(facts, &plan::FamilyParts::parallel, "parallel residuals");
+}
+
+std::string qkv_bias(const Facts& facts) {
+  return when(!is_family(facts, ModelFamily::kLlama) && !is_custom(facts),
+              "it is for model.family = \"llama\"");
 }
 
 std::string of_scaling(const Facts& facts) {
@@ -124,8 +158,7 @@ std::string of_llama3_scaling(const Facts& facts) {
 }
 
 std::string of_experts(const Facts& facts) {
-  return when(!is_family(facts, ModelFamily::kMixtral) && !is_custom(facts),
-              "only model.family = \"mixtral\" has experts");
+  return of_part(facts, &plan::FamilyParts::experts, "experts");
 }
 
 std::string gradient_dtype(const Facts& facts) {
@@ -407,8 +440,13 @@ constexpr SettingRule kRules[] = {
     {"model.positions", of_transformers},
     {"model.features", features},
     {"model.norm_epsilon", of_transformers},
-    {"model.head_size", of_llama},
-    {"model.qkv_bias", of_llama},
+    {"model.head_size", head_size},
+    {"model.qkv_bias", qkv_bias},
+    {"model.rotary_share", rotary_share},
+    {"model.window", window},
+    {"model.unwindowed_layers", unwindowed_layers},
+    {"model.activation", activation},
+    {"model.parallel_residual", parallel_residual},
     {"model.rope_theta", of_rotary},
     {"model.rope_scaling", of_rotary},
     {"model.rope_factor", of_scaling},

@@ -209,9 +209,8 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
                                : fmt::format("parallel.expert = {}", spread.expert),
          from.string());
   }
-  group.together([&] {
-    nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options).family, replica);
-  });
+  group.together(
+      [&] { nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options), replica); });
 }
 
 }  // namespace lockstep::train

@@ -33,10 +33,11 @@ struct Case {
   float size = 1;  // of the elements of q and k
   float sign = 1;  // of the scale
   std::string text() const {
-    return fmt::format("batch {} queries {} keys {} heads {}/{} of {} {} {} mask {} dropout {}",
-                       shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads,
-                       shape.head_size, shape.causal ? "causal" : "", name(shape.dtype),
-                       static_cast<int>(mask), dropout);
+    return fmt::format(
+        "batch {} queries {} keys {} heads {}/{} of {} {} {} window {} mask {} dropout {}",
+        shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads, shape.head_size,
+        shape.causal ? "causal" : "", name(shape.dtype), shape.window, static_cast<int>(mask),
+        dropout);
   }
 };
 

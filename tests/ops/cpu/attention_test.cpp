@@ -48,6 +48,51 @@ TEST(Attention, AgreesOnEveryHeadSizeInEveryType) {
   }
 }
 
+AttentionShape windowed(AttentionShape shape, std::int64_t window) {
+  shape.causal = true;
+  shape.window = window;
+  return shape;
+}
+
+// Windows that end within a tile, at its edge and beyond it, of sequences of some tiles.
+TEST(Attention, SeesNothingOutsideOfAWindow) {
+  const std::int64_t lengths[] = {1, 17, 64, 65, 200};
+  for (const Isa isa : available_isas()) {
+    std::size_t turn = 0;
+    for (const std::int64_t queries : lengths) {
+      for (const std::int64_t keys : lengths) {
+        for (const std::int64_t window : {1, 5, 63, 64, 65, 128, 300}) {
+          const DType dtype = kAttentionTypes[turn % std::size(kAttentionTypes)];
+          expect_agreement(
+              {.shape = windowed(shape_of(1, queries, keys, 2, 1, 16, true, dtype), window),
+               .mask = turn % 5 == 0 ? Mask::kSome : Mask::kNone,
+               .dropout = turn % 7 == 0 ? 0.2 : 0},
+              isa);
+          ++turn;
+        }
+      }
+    }
+  }
+  for (const std::int64_t window : {1, 40, 64, 100}) {
+    expect_agreement(
+        {.shape = windowed(shape_of(2, 150, 170, 2, 2, 32, true, DType::kBF16), window)},
+        Computer::emulated_tiles());
+  }
+}
+
+TEST(Attention, KeysOutsideOfAWindowMayHoldAnything) {
+  const Case c{.shape = windowed(shape_of(1, 2, 150, 1, 1, 16), 20)};
+  const Inputs in(c), spoilt(c);
+  const auto width = static_cast<std::size_t>(in.key_shape[1]);
+  for (std::size_t i = 0; i < 64 * width; ++i) {  // whole blocks, which are never read
+    set(spoilt.keys_values, i, std::numeric_limits<float>::quiet_NaN());
+  }
+  for (const Isa isa : available_isas()) {
+    EXPECT_TRUE(same_bits(blocked(c, spoilt, isa, 2, nullptr).dqueries,
+                          blocked(c, in, isa, 2, nullptr).dqueries));
+  }
+}
+
 TEST(Attention, SumsGradientsOfKeysOverTheHeadsThatShareThem) {
   for (const Isa isa : available_isas()) {
     for (const DType dtype : kAttentionTypes) {

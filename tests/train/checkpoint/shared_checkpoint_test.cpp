@@ -380,7 +380,8 @@ TEST(SharedModels, OfHuggingFaceAreReadInPartsAsTheyAreWhole) {
             {.options = options.parallel, .optimizer = options.optimizer, .most_micro_batches = 1},
             way.workers > 1 ? &world : nullptr);
         Trainer trainer(options, *ops, *strategy);
-        nn::load_hugging_face(fixture.file, fixture.family, trainer.replica(), "parameter.");
+        nn::load_hugging_face(fixture.file, shape_of(fixture.options), trainer.replica(),
+                              "parameter.");
         const std::lock_guard lock(mutex);
         take_states(trainer.replica(), states);
       });

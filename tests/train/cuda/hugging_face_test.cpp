@@ -20,7 +20,8 @@ TEST_P(CudaHuggingFace, LogitsGradientsAndTenStepsAreTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaHuggingFace,
-                         ::testing::Values("gpt2", "llama", "bert", "llama3", "mistral", "qwen2"),
+                         ::testing::Values("gpt2", "llama", "bert", "llama3", "mistral", "qwen2",
+                                           "phi3", "gpt2_relu", "gpt2_gelu", "gpt_neox_serial"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

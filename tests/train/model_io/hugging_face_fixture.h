@@ -17,6 +17,12 @@
 
 namespace lockstep::train {
 
+// Those of make_fixtures.py.
+inline constexpr const char* kFixtureModels[] = {
+    "gpt2",     "llama",           "bert",           "mixtral",     "llama3",    "mistral",
+    "qwen2",    "qwen3",           "phi3",           "phi3_window", "gpt2_relu", "gpt2_gelu",
+    "gpt_neox", "gpt_neox_serial", "mistral_window", "qwen2_window"};
+
 inline std::string path_of_fixture(const std::string& name) {
   return in_sources("tests/fixtures/") + name;
 }
@@ -45,8 +51,15 @@ class Fixture {
     }
     options.model.head_size = sizes.value("head_size", 0);
     options.model.qkv_bias = sizes.value("qkv_bias", false);
+    options.model.window = sizes.value("window", 0);
+    options.model.unwindowed_layers = sizes.value("unwindowed_layers", 0);
+    options.model.rotary_share = sizes.value("rotary_share", 0.0);
+    options.model.parallel_residual = sizes.value("parallel_residual", true);
+    options.model.activation = activation_named(sizes.value("activation", "auto"));
     options.model.rope_theta = sizes.value("theta", options.model.rope_theta);
-    if (sizes.value("tied", false)) options.model.tie_word_embeddings = TieChoice::kTied;
+    if (sizes.contains("tied")) {
+      options.model.tie_word_embeddings = sizes["tied"] ? TieChoice::kTied : TieChoice::kUntied;
+    }
     if (sizes.contains("scaling")) read_scaling(sizes["scaling"]);
     options.model.norm_epsilon = sizes["epsilon"].get<double>();
     const Shape& shape = file.at("input.input_ids").shape;
@@ -88,6 +101,11 @@ class Fixture {
   nn::Batch batch;
 
  private:
+  static ActivationChoice activation_named(const std::string& name) {
+    if (name == "gelu_tanh") return ActivationChoice::kGeluTanh;
+    if (name == "gelu") return ActivationChoice::kGeluErf;
+    return name == "relu" ? ActivationChoice::kRelu : ActivationChoice::kAuto;
+  }
   void read_scaling(const nlohmann::json& scaling) {
     ops::RotaryScaling& rope = options.model.rope;
     rope.factor = scaling["factor"];

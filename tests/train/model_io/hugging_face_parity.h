@@ -14,7 +14,7 @@
 namespace lockstep::train {
 
 inline void load(const Fixture& fixture, Trainer& trainer) {
-  nn::load_hugging_face(fixture.file, fixture.family, trainer.replica(), "parameter.");
+  nn::load_hugging_face(fixture.file, shape_of(fixture.options), trainer.replica(), "parameter.");
 }
 
 inline void expect_logits_and_loss(const Fixture& fixture, Ops& ops, double of_logits,
@@ -44,7 +44,8 @@ inline void expect_gradients(const Fixture& fixture, Ops& ops, double tolerance)
   ops.synchronize();
   std::vector<float> values(replica.flat().elements());
   const Tensor expected = tensor_of(std::span(values));
-  nn::read_hugging_face(fixture.file, fixture.family, replica.flat(), expected, "gradient.");
+  nn::read_hugging_face(fixture.file, shape_of(fixture.options), replica.flat(), expected,
+                        "gradient.");
   for (const nn::FlatParameter& parameter : replica.flat().all()) {
     const auto theirs = nn::FlatParameters::view(expected, parameter).as<const float>();
     const HostView ours(replica.gradient(parameter.name));

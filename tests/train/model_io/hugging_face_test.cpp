@@ -47,14 +47,15 @@ TEST_P(HuggingFace, TenStepsOfAdamWGoTheSameWay) {
   expect_trained_losses(fixture_, *make_ops(), kTrainedLoss);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, HuggingFace,
-                         ::testing::Values(Case{"gpt2", "reference"}, Case{"llama", "reference"},
-                                           Case{"bert", "reference"}, Case{"gpt2", "cpu"},
-                                           Case{"llama", "cpu"}, Case{"bert", "cpu"},
-                                           Case{"mixtral", "reference"}, Case{"mixtral", "cpu"},
-                                           Case{"llama3", "reference"}, Case{"llama3", "cpu"},
-                                           Case{"mistral", "reference"}, Case{"mistral", "cpu"},
-                                           Case{"qwen2", "reference"}, Case{"qwen2", "cpu"}),
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (const char* model : kFixtureModels) {
+    for (const char* ops : {"reference", "cpu"}) cases.push_back({model, ops});
+  }
+  return cases;
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, HuggingFace, ::testing::ValuesIn(all_cases()),
                          [](const auto& test) {
                            return std::string(test.param.model) + "_" + test.param.ops;
                          });
@@ -75,13 +76,26 @@ TEST(HuggingFaceNames, ArePutTogetherAndTurned) {
   }
 }
 
+TEST(HuggingFaceNames, RowsOfAHeadLieTogetherInGptNeox) {
+  EXPECT_TRUE(
+      nn::hugging_face_tensors(plan::Family::kGptNeox, "layer.0.attention.qkv.bias").by_head);
+  std::vector<std::int64_t> theirs(12, -1);  // ours that each of their rows is
+  for (const nn::RowRun& run : nn::runs_by_head(12, 2)) {
+    for (std::int64_t i = 0; i < run.count; ++i) {
+      theirs.at(static_cast<std::size_t>(run.theirs + i)) = run.ours + i;
+    }
+  }
+  // Of head 0: queries 0 and 1, keys 4 and 5, values 8 and 9.
+  EXPECT_THAT(theirs, ElementsAre(0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11));
+}
+
 TEST(HuggingFaceNames, AFileOfOtherSizesIsRefused) {
   Fixture fixture("gpt2");
   fixture.options.model.feed_forward = 64;
   const auto ops = make_reference_ops();
   Trainer trainer(fixture.options, *ops);
   try {
-    nn::load_hugging_face(fixture.file, plan::Family::kGpt2, trainer.replica(), "parameter.");
+    nn::load_hugging_face(fixture.file, shape_of(fixture.options), trainer.replica(), "parameter.");
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("does not match the model's 'layer."));
@@ -103,7 +117,7 @@ TEST(HuggingFaceNames, AFileOfTheBareModelIsReadToo) {
   io::write_safetensors(path, bare);
   const auto ops = make_reference_ops();
   Trainer trainer(fixture.options, *ops);
-  nn::load_hugging_face(io::SafetensorsFile(path), plan::Family::kGpt2, trainer.replica());
+  nn::load_hugging_face(io::SafetensorsFile(path), shape_of(fixture.options), trainer.replica());
   EXPECT_EQ(trainer.replica().parameter("layer.1.norm1.gain").as<float>()[3],
             fixture.floats("parameter.transformer.h.1.ln_1.weight")[3]);
 }

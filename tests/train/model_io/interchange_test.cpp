@@ -103,6 +103,14 @@ TEST_P(Interchange, AnExportHasEveryTensorBitForBitInOneFileOrMany) {
     EXPECT_EQ(parsed.options.epsilon, original.options.epsilon);
     EXPECT_EQ(parsed.options.theta, original.options.theta);
     EXPECT_EQ(parsed.options.dropout, original.options.dropout);
+    EXPECT_EQ(plan::name(parsed.shape.family), plan::name(original.shape.family));
+    EXPECT_EQ(parsed.shape.qkv_biases, original.shape.qkv_biases);
+    EXPECT_EQ(parsed.shape.head_width(), original.shape.head_width());
+    EXPECT_EQ(parsed.shape.window, original.shape.window);
+    EXPECT_EQ(parsed.shape.unwindowed_layers, original.shape.unwindowed_layers);
+    EXPECT_EQ(parsed.options.activation, original.options.activation);
+    EXPECT_EQ(parsed.options.rotary_share, original.options.rotary_share);
+    EXPECT_EQ(parsed.options.parallel_residual, original.options.parallel_residual);
     EXPECT_EQ(done.shape.layers, original.shape.layers);
   }
 }
@@ -148,9 +156,7 @@ TEST_P(Interchange, WhatIsMissingOrOfAnotherShapeIsNamed) {
   EXPECT_THAT(import_refusal(ErrorCode::kUnsupported), HasSubstr("self_attn.o_proj.bias"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, Interchange,
-                         ::testing::Values("gpt2", "llama", "bert", "mixtral", "llama3", "mistral",
-                                           "qwen2"),
+INSTANTIATE_TEST_SUITE_P(Models, Interchange, ::testing::ValuesIn(kFixtureModels),
                          [](const auto& test) { return std::string(test.param); });
 
 // What is the same in every family.
@@ -280,7 +286,7 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
     const char* says;
     ErrorCode code = ErrorCode::kUnsupported;
   } cases[] = {
-      {"gpt2", "\"gelu_new\"", "\"relu\"", "activation_function"},
+      {"gpt2", "\"gelu_new\"", "\"tanh\"", "activation_function"},
       {"gpt2", "\"n_embd\": 32", "\"n_embd\": \"32\"", "n_embd", ErrorCode::kInvalidArgument},
       {"gpt2", "\"n_embd\": 32", "\"n_embd\": -32", "n_embd", ErrorCode::kInvalidArgument},
       {"gpt2", "\"n_embd\": 32", "\"n_embd\": 3.2", "n_embd", ErrorCode::kInvalidArgument},
@@ -295,15 +301,23 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
        ErrorCode::kInvalidArgument},
       {"llama", "\"mlp_bias\": false", "\"rope_scaling\": {\"type\": \"dynamic\"}", "rope_scaling"},
       {"llama3", "\"high_freq_factor\": 3.0", "\"high_freq_factor\": 0.5", "high_freq_factor"},
-      {"mistral", "\"sliding_window\": 64", "\"sliding_window\": 63", "sliding_window"},
-      {"qwen2", "\"use_sliding_window\": false,", "\"sliding_window\": 16,", "sliding_window"},
+      {"mistral", "\"sliding_window\": 64", "\"sliding_window\": -3", "sliding_window",
+       ErrorCode::kInvalidArgument},
+      {"qwen2_window", "\"full_attention\",\n    \"sliding_attention\"",
+       "\"sliding_attention\",\n    \"full_attention\"", "layer_types"},
+      {"qwen3", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
+      {"qwen3", "\"rope_type\": \"default\"", "\"partial_rotary_factor\": 0.5", "rope_parameters"},
+      {"phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"longrope\"", "rope_parameters"},
+      {"phi3_window", "\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 0.3",
+       "even number", ErrorCode::kInvalidArgument},
+      {"gpt_neox", "\"gelu\"", "\"swish\"", "hidden_act"},
+      {"gpt_neox", "\"attention_bias\": true", "\"attention_bias\": false", "attention_bias"},
       {"llama", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
       {"llama", "\"mlp_bias\": false", "\"mlp_bias\": true", "mlp_bias"},
       {"llama", "\"silu\"", "\"gelu\"", "hidden_act"},
       {"llama", "\"head_dim\": 8", "\"head_dim\": 15", "even width", ErrorCode::kInvalidArgument},
       {"llama", "\"num_key_value_heads\": 2", "\"num_key_value_heads\": 3", "heads",
        ErrorCode::kInvalidArgument},
-      {"mixtral", "\"sliding_window\": null", "\"sliding_window\": 8", "sliding_window"},
       {"mixtral", "\"router_jitter_noise\": 0.0", "\"router_jitter_noise\": 0.1",
        "router_jitter_noise"},
       {"mixtral", "\"num_experts_per_tok\": 2", "\"num_experts_per_tok\": 6", "6 of 5 experts",

@@ -39,6 +39,7 @@ AttentionCall call_of(const Op& op) {
           .group = whole(shape.heads / shape.kv_heads),
           .head_size = whole(shape.head_size),
           .causal = shape.causal,
+          .window = whole(shape.window),
           .scale = op.scale,
           .q = rows_of(op.q),
           .k = rows_of(op.k),

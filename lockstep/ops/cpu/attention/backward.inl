@@ -113,7 +113,7 @@ class BackwardHead {
   void meet_strip(const QueryStrip& strip) {
     for (std::size_t t = 0; t < tiles_of(strip); ++t) begin(strip, t);
     const std::size_t blocks = key_blocks(call_, strip.first + strip.count);
-    for (std::size_t b = 0; b < blocks; ++b) {
+    for (std::size_t b = first_key_block(call_, strip.first); b < blocks; ++b) {
       const KeyBlock block(call_, part_.sequence, b);
       if (!part_.key_blocks.has(b) || !block.any()) continue;
       widen(key_rows(call_.k, block), block.count, call_.head_size, 1, block.mask, keys());

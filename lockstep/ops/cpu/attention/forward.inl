@@ -85,7 +85,7 @@ class ForwardStrip {
   void run() {
     for (std::size_t t = 0; t < tiles_of(strip_); ++t) begin(t);
     const std::size_t blocks = key_blocks(call_, strip_.first + strip_.count);
-    for (std::size_t b = 0; b < blocks; ++b) {
+    for (std::size_t b = first_key_block(call_, strip_.first); b < blocks; ++b) {
       const KeyBlock block(call_, strip_.sequence, b);
       if (!block.any()) continue;
       take(call_.k, block, keys());

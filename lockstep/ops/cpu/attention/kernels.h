@@ -44,6 +44,7 @@ struct AttentionCall {
   std::size_t group = 1;  // heads that use one key head
   std::size_t head_size = 0;
   bool causal = false;
+  std::size_t window = 0;  // 0: none
   float scale = 1;
   HeadRows q, k, v, out;
   const std::uint8_t* key_mask = nullptr;

@@ -18,17 +18,19 @@ class AttentionRow {
       : call_(call),
         workspace_(workspace),
         row_(sequence * call.heads + head),
+        first_(call.window > 0 && call.keys > call.window ? call.keys - call.window : 0),
+        count_(call.keys - first_),
         query_(call.q, head, call.head_size, sequence),
         out_(call.out, head, call.head_size, sequence),
-        keys_(call.k, head / call.group, call.head_size, sequence * call.keys),
-        values_(call.v, head / call.group, call.head_size, sequence * call.keys),
-        mask_(call.key_mask == nullptr ? nullptr : call.key_mask + sequence * call.keys) {}
+        keys_(call.k, head / call.group, call.head_size, sequence * call.keys + first_),
+        values_(call.v, head / call.group, call.head_size, sequence * call.keys + first_),
+        mask_(call.key_mask == nullptr ? nullptr : call.key_mask + sequence * call.keys + first_) {}
 
   void run() {
     for_vectors(call_.head_size, [&](std::size_t i, auto part) {
       store_some(workspace_.query + i, load_some(query_.row(0) + i, part) * call_.scale, part);
     });
-    for (std::size_t key = 0; key < call_.keys; ++key) {
+    for (std::size_t key = 0; key < count_; ++key) {
       prefetch_ahead(keys_, key);
       workspace_.scores[key] = mask_ == nullptr || mask_[key] != 0 ? score(key) : -kInfinity;
     }
@@ -42,7 +44,7 @@ class AttentionRow {
   // Rows of one head lie far apart, which no hardware foresees.
   void prefetch_ahead(const HeadPart<T>& rows, std::size_t key) const {
     constexpr std::size_t kAhead = 16;
-    if (key + kAhead < call_.keys) prefetch(rows.row(key + kAhead), call_.head_size);
+    if (key + kAhead < count_) prefetch(rows.row(key + kAhead), call_.head_size);
   }
 
   float score(std::size_t key) const {
@@ -54,7 +56,7 @@ class AttentionRow {
 
   float largest_score() const {
     Floats most = splat(-kInfinity);
-    for_vectors(call_.keys, [&](std::size_t i, auto part) {
+    for_vectors(count_, [&](std::size_t i, auto part) {
       Floats scores = load_some(workspace_.scores + i, part);
       for (std::size_t lane = part; lane < kLanes; ++lane) scores[lane] = -kInfinity;
       most = larger(most, scores);
@@ -64,7 +66,7 @@ class AttentionRow {
 
   // Scores become exp(score - shift); returns their sum.
   float soften_scores(float shift) const {
-    return sum_over(call_.keys, [&](std::size_t i, auto part) {
+    return sum_over(count_, [&](std::size_t i, auto part) {
       const Floats weights = exp_of_score(load_some(workspace_.scores + i, part) - shift);
       store_some(workspace_.scores + i, weights, part);
       return first_lanes(weights, part);
@@ -88,7 +90,7 @@ class AttentionRow {
   template <std::size_t vectors>
   void write_columns(std::size_t column, std::size_t part, float factor) const {
     Floats sums[vectors] = {};
-    for (std::size_t key = 0; key < call_.keys; ++key) {
+    for (std::size_t key = 0; key < count_; ++key) {
       prefetch_ahead(values_, key);
       if (mask_ != nullptr && mask_[key] == 0) continue;  // whatever its value is
       const Floats weight = splat(workspace_.scores[key]);
@@ -108,6 +110,8 @@ class AttentionRow {
   const AttentionCall& call_;
   const RowWorkspace& workspace_;
   const std::size_t row_;
+  const std::size_t first_;  // of the keys in the window, which are numbered from here on
+  const std::size_t count_;
   const HeadPart<T> query_, out_, keys_, values_;
   const std::uint8_t* mask_;
 };

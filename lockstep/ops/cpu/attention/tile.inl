@@ -145,25 +145,49 @@ std::size_t key_blocks(const AttentionCall& call, std::size_t query_end) {
   return (keys + kAttentionBlock - 1) / kAttentionBlock;
 }
 
-// Query i of a tile sees the keys j <= i + shift of a block. The shift lies in [-kAttentionBlock,
-// kAttentionBlock], at whose ends no query sees any key, and all see all.
+// The first block of keys that queries from `query_begin` on see: those before are outside of
+// their windows.
+std::size_t first_key_block(const AttentionCall& call, std::size_t query_begin) {
+  if (call.window == 0) return 0;
+  const std::size_t end = query_begin + call.keys + 1;  // behind its last key, plus the queries
+  const std::size_t unseen = call.queries + call.window;
+  return end > unseen ? (end - unseen) / kAttentionBlock : 0;
+}
+
+// Query i of a tile sees the keys i + shift - window < j <= i + shift of a block, those of a
+// window; without one all keys j <= i + shift. The shift, and the first key that query 0 sees
+// (`far`), lie in [-kAttentionBlock, kAttentionBlock]. At the ends no query sees any key, and all
+// see all.
 struct Sight {
   std::ptrdiff_t shift = kAttentionBlock;
+  std::ptrdiff_t far = -static_cast<std::ptrdiff_t>(kAttentionBlock);
 
   Sight(const AttentionCall& call, const Tile& tile, const KeyBlock& block) {
     if (!call.causal) return;
     const auto whole = [](std::size_t x) { return static_cast<std::ptrdiff_t>(x); };
+    const auto within = [](std::ptrdiff_t x) {
+      constexpr std::ptrdiff_t kMost = kAttentionBlock;
+      return x < -kMost ? -kMost : x > kMost ? kMost : x;
+    };
     const std::ptrdiff_t diagonal =
         whole(tile.first) + whole(call.keys) - whole(call.queries) - whole(block.first);
-    constexpr std::ptrdiff_t kMost = kAttentionBlock;
-    shift = diagonal < -kMost ? -kMost : diagonal > kMost ? kMost : diagonal;
+    shift = within(diagonal);
+    if (call.window > 0) far = within(diagonal - whole(call.window) + 1);
   }
 
-  bool any(const Tile& tile) const { return static_cast<std::ptrdiff_t>(tile.count) + shift > 0; }
+  bool any(const Tile& tile) const {
+    return static_cast<std::ptrdiff_t>(tile.count) + shift > 0 &&
+           far < static_cast<std::ptrdiff_t>(kAttentionBlock);
+  }
   // The first query that sees key j.
   std::size_t first_query(std::size_t j) const {
     const std::ptrdiff_t first = static_cast<std::ptrdiff_t>(j) - shift;
     return first > 0 ? static_cast<std::size_t>(first) : 0;
+  }
+  // Behind the last query whose window has key j, at most `queries`.
+  std::size_t query_end(std::size_t j, std::size_t queries) const {
+    const std::ptrdiff_t end = static_cast<std::ptrdiff_t>(j) - far + 1;
+    return end > 0 ? smaller(static_cast<std::size_t>(end), queries) : 0;
   }
   // Behind the last key that query i sees, at most `keys`.
   std::size_t key_end(std::size_t i, std::size_t keys) const {
@@ -233,6 +257,8 @@ inline void hide(const Meeting& at, const Matrix& scores) {
     const bool masked = at.block.mask != nullptr && at.block.mask[j] == 0;
     const std::size_t hidden = masked ? queries : smaller(at.sight.first_query(j), queries);
     fill(scores.row(j), hidden, -kInfinity);
+    const std::size_t end = at.sight.query_end(j, queries);
+    fill(scores.row(j) + end, queries - end, -kInfinity);
   }
 }
 

@@ -127,9 +127,9 @@ void scale(void* x, float factor, std::size_t count) {
 
 template <class T>
 void rotary(void* x, const float* cosines, const float* sines, std::size_t heads,
-            std::size_t half) {
+            std::size_t stride, std::size_t half) {
   for (std::size_t head = 0; head < heads; ++head) {
-    T* first = static_cast<T*>(x) + head * 2 * half;
+    T* first = static_cast<T*>(x) + head * stride;
     T* second = first + half;
     for_vectors(half, [&](std::size_t i, auto part) {
       const Floats a = load_some(first + i, part);

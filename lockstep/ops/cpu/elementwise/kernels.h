@@ -36,8 +36,9 @@ struct ElementwiseKernels {
   PerType<Scale> scale;
 
   // One row: elements (i, i + half) of every head turn by the angle of cosines[i] and sines[i].
+  // Heads lie `stride` elements apart.
   using Rotary = void (*)(void* x, const float* cosines, const float* sines, std::size_t heads,
-                          std::size_t half);
+                          std::size_t stride, std::size_t half);
   PerType<Rotary> rotary;
 };
 

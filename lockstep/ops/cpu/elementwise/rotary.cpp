@@ -98,6 +98,7 @@ void run(const Cpu& cpu, const ops::Rotary& call) {
   const auto first = static_cast<std::size_t>(call.first_position);
   const auto heads = static_cast<std::size_t>(call.heads);
   const auto half = static_cast<std::size_t>(call.head_size / 2);
+  const auto stride = static_cast<std::size_t>(call.stride > 0 ? call.stride : call.head_size);
   const std::size_t positions = std::min(rows, sequence);
   split(cpu.team, positions, kBlock, rows * heads * half * 4 * size, [&](Range range) {
     Angles angles(call);
@@ -109,7 +110,7 @@ void run(const Cpu& cpu, const ops::Rotary& call) {
       }
       for (std::size_t row = position; row < rows; row += sequence) {
         kernel(x.data() + row * row_bytes + first_byte, angles.cosines(), angles.sines(), heads,
-               half);
+               stride, half);
       }
     }
   });

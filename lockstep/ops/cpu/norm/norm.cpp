@@ -35,6 +35,29 @@ struct Blocks {
 // a line of cache.
 std::size_t stride(std::size_t width) { return (width + 15) / 16 * 16; }
 
+// Adds the sums of all blocks to a gradient.
+void add_blocks(const Cpu& cpu, const Blocks& blocks, const float* parts, const Tensor& gradient) {
+  const std::size_t width = gradient.elements();
+  const std::size_t part = stride(width);
+  const auto add = norm_kernels(cpu.isa).add_parts[gradient.dtype()];
+  split(cpu.team, width, kElementGrain, blocks.count * part * sizeof(float), [&](Range columns) {
+    add(gradient.data() + columns.begin * size_of(gradient.dtype()), parts + columns.begin,
+        blocks.count, part, columns.size());
+  });
+}
+
+// Where the heads of a row begin.
+struct HeadPlaces {
+  explicit HeadPlaces(const ops::Heads& heads)
+      : first(heads.rows.data() +
+              static_cast<std::size_t>(heads.first) * size_of(heads.rows.dtype())),
+        bytes(static_cast<std::size_t>(heads.rows.shape()[1]) * size_of(heads.rows.dtype())) {}
+  std::byte* row(std::size_t index) const { return first + index * bytes; }
+
+  std::byte* first;
+  std::size_t bytes;  // from row to row
+};
+
 }  // namespace
 
 void run(const Cpu& cpu, const ops::Norm& call) {
@@ -85,8 +108,7 @@ void run(const Cpu& cpu, const ops::NormBackward& call, std::byte* scratch) {
       .dgain = nullptr,
       .dbias = nullptr,
   };
-  const NormKernels& kernels = norm_kernels(cpu.isa);
-  const auto kernel = kernels.backward[call.dy.dtype()];
+  const auto kernel = norm_kernels(cpu.isa).backward[call.dy.dtype()];
   const Blocks blocks(all.end);
   const std::size_t part = stride(all.width);
   auto* dgains = reinterpret_cast<float*>(scratch);
@@ -107,15 +129,70 @@ void run(const Cpu& cpu, const ops::NormBackward& call, std::byte* scratch) {
     }
   });
 
-  const auto add = [&](const Tensor& gradient, const float* parts, Range columns) {
-    kernels.add_parts[gradient.dtype()](gradient.data() + columns.begin * size_of(gradient.dtype()),
-                                        parts + columns.begin, blocks.count, part, columns.size());
-  };
-  split(cpu.team, all.width, kElementGrain, blocks.count * part * sizeof(float),
-        [&](Range columns) {
-          add(call.dgain, dgains, columns);
-          if (dbiases != nullptr) add(call.dbias, dbiases, columns);
-        });
+  add_blocks(cpu, blocks, dgains, call.dgain);
+  if (dbiases != nullptr) add_blocks(cpu, blocks, dbiases, call.dbias);
+}
+
+// The heads of a row lie one after the other, as the rows of a norm do.
+void run(const Cpu& cpu, const ops::HeadNorm& call) {
+  ops::check(call);
+  const auto heads = static_cast<std::size_t>(call.heads);
+  const HeadPlaces x(call.x), y(call.y);
+  const auto kernel = norm_kernels(cpu.isa).forward[call.x.rows.dtype()];
+  const std::size_t rows = static_cast<std::size_t>(call.x.rows.shape()[0]);
+  split(cpu.team, rows, 1, 2 * call.x.rows.bytes(), [&](Range range) {
+    for (std::size_t row = range.begin; row < range.end; ++row) {
+      kernel({.begin = 0,
+              .end = heads,
+              .width = static_cast<std::size_t>(call.head_size),
+              .subtracts_mean = false,
+              .epsilon = call.epsilon,
+              .x = x.row(row),
+              .branch = nullptr,
+              .dropout = nullptr,
+              .sum = x.row(row),
+              .gain = call.gain.data(),
+              .bias = nullptr,
+              .y = y.row(row),
+              .mean = nullptr,
+              .rstd = statistic(call.rstd) + row * heads});
+    }
+  });
+}
+
+void run(const Cpu& cpu, const ops::HeadNormBackward& call, std::byte* scratch) {
+  const auto heads = static_cast<std::size_t>(call.heads);
+  const auto width = static_cast<std::size_t>(call.head_size);
+  const HeadPlaces x(call.x), dy(call.dy), dx(call.dx);
+  const std::size_t rows = static_cast<std::size_t>(call.x.rows.shape()[0]);
+  const auto kernel = norm_kernels(cpu.isa).backward[call.x.rows.dtype()];
+  const Blocks blocks(rows);
+  auto* dgains = reinterpret_cast<float*>(scratch);
+  split(cpu.team, blocks.count, 1, 3 * call.x.rows.bytes(), [&](Range range) {
+    for (std::size_t block = range.begin; block < range.end; ++block) {
+      float* dgain = dgains + block * stride(width);
+      std::fill_n(dgain, width, 0.0f);
+      const std::size_t end = std::min(rows, (block + 1) * blocks.rows_each);
+      for (std::size_t row = block * blocks.rows_each; row < end; ++row) {
+        kernel({.begin = 0,
+                .end = heads,
+                .width = width,
+                .subtracts_mean = false,
+                .dy = dy.row(row),
+                .sum = x.row(row),
+                .gain = call.gain.data(),
+                .mean = nullptr,
+                .rstd = statistic(call.rstd) + row * heads,
+                .dresidual = nullptr,
+                .dsum = dx.row(row),
+                .dropout = nullptr,
+                .dbranch = nullptr,
+                .dgain = dgain,
+                .dbias = nullptr});
+      }
+    }
+  });
+  add_blocks(cpu, blocks, dgains, call.dgain);
 }
 
 std::size_t norm_scratch(const Cpu&, std::int64_t rows, std::int64_t width) {
