@@ -2,9 +2,23 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
+#include "lockstep/train/run/setting_rules.h"
 #include "lockstep/train/run_folder.h"
 
 namespace lockstep::train {
+
+std::span<const SettingRule> setting_rules() {
+  static const std::vector<SettingRule> all = [] {
+    std::vector<SettingRule> both;
+    std::ranges::copy(rules::of_learning(), std::back_inserter(both));
+    std::ranges::copy(rules::of_workers(), std::back_inserter(both));
+    return both;
+  }();
+  return all;
+}
 
 std::vector<std::string> unused_settings(const RunOptions& options, const Config& config,
                                          const Ops& ops) {

@@ -1,6 +1,6 @@
 // Settings that were given and have no effect.
 //
-// One table (setting_rules.cpp) knows of every key whether a run reads it: always, or unless some
+// A table (setting_rules_*.cpp) knows of every key whether a run reads it: always, or unless some
 // other setting says otherwise. A key is in exactly one of the two lists; a test goes through all
 // that are declared.
 #pragma once

@@ -237,7 +237,7 @@ TEST_F(UnusedSettings, EveryKeyIsAlwaysReadOrHasARule) {
                                         always_read_settings().end());
   for (const SettingRule& rule : setting_rules()) known.insert(rule.key);
   for (const std::string_view key : settings_.config.keys()) {
-    EXPECT_EQ(known.count(key), 1u) << key << ": say in setting_rules.cpp which runs read it";
+    EXPECT_EQ(known.count(key), 1u) << key << ": say in setting_rules_*.cpp which runs read it";
   }
   EXPECT_EQ(known.size(), settings_.config.keys().size()) << "of keys that there are not";
 }
