@@ -15,8 +15,8 @@ train::RunOutcome train_as(const train::RunSettings& settings, const train::RunR
 // Meets the other ranks of the world and trains with them. Returns the exit code.
 //
 // Where a launcher of lockstep restarts ranks (launch/rank_link.h) this one reports every step, and
-// errors that would come again. If others are lost and it can continue (train/run/survival.h), or if
-// all are to continue in another number, it waits for the next generation and trains in that. A
+// errors that would come again. If others are lost and it can continue (train/run/survival.h), or
+// if all are to continue in another number, it waits for the next generation and trains in that. A
 // spare waits for its first.
 int train_rank(const train::RunSettings& settings, World world);
 

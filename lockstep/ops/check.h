@@ -12,6 +12,7 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/float8.h"
+#include "lockstep/ops/optimizer_arguments.h"
 #include "lockstep/ops/routing.h"
 #include "lockstep/tensor/device.h"
 

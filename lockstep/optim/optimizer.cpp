@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "lockstep/ops/arguments.h"
+#include "lockstep/ops/optimizer_arguments.h"
 
 namespace lockstep::optim {
 namespace {

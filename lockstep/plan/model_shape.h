@@ -8,7 +8,7 @@
 //   llama     rotary       RMS norm     SwiGLU, three matrices  yes
 //   bert      learned      layer norm   GELU, two matrices      no; one after the embedding
 //   mixtral   rotary       RMS norm     experts of SwiGLU       yes
-//   qwen3     rotary       RMS norm     SwiGLU, three matrices  yes; queries and keys have norms too
+//   qwen3     rotary       RMS norm     SwiGLU, three matrices  yes; others of queries and keys
 //   phi3      rotary       RMS norm     SwiGLU, three matrices  yes
 //   gpt-neox  rotary, of   layer norm   GELU, two matrices,     yes
 //             a quarter                 beside the attention

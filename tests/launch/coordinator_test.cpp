@@ -297,37 +297,6 @@ TEST_F(CoordinatorTest, StopsAsAskedWithOneMoreGenerationIfRanksHaveKeptStates) 
   EXPECT_THAT(in_vain->say, ElementsAre(HasSubstr("are not saved")));
 }
 
-TEST(JobMessages, ComeAsTheyWereSent) {
-  JobMessage message{.kind = Kind::kRecover, .generation = 3, .node = 2, .rank = 5};
-  message.ranks = {1, 4};
-  message.exit_code = 137;
-  message.ended_itself = message.blames = message.leave = message.any_kept = true;
-  message.time = 1500ms;
-  message.master_port = 29500;
-  message.job = "abc";
-  message.text = "a line\nand \"another\"";
-  message.more = "more";
-  const auto got = decode_message(encode(message));
-  ASSERT_TRUE(got);
-  EXPECT_EQ(encode(*got), encode(message));
-  EXPECT_EQ(got->text, message.text);
-  EXPECT_EQ(got->time, message.time);
-  EXPECT_THAT(got->ranks, ElementsAre(1, 4));
-  EXPECT_TRUE(got->leave && got->any_kept && got->blames && got->ended_itself);
-  const JobMessage plain{.kind = Kind::kBegin};
-  EXPECT_EQ(decode_message(encode(plain))->exit_code, 1);
-}
-
-TEST(JobMessages, OthersAreNone) {
-  for (const char* text : {"", "lost", "done 3", "failed 1 text", "lost {", "lost {\"rank\":\"x\"}",
-                           "begin []", "recover 7"}) {
-    EXPECT_FALSE(decode_message(text)) << text;
-  }
-  EXPECT_THROW(decode_facts(1, "2 29500"), Error);
-  EXPECT_THROW(decode_facts(1, "{}"), Error);
-  EXPECT_EQ(decode_facts(1, encode(fresh("a"))).job, "a");
-}
-
 // Four ranks on one node, of which two must be left.
 class ElasticCoordinator : public CoordinatorTest {
  protected:

@@ -5,7 +5,8 @@
 //   bpe         pair encoding of bytes as GPT-2 and Llama 3 have it, where any bytes come back
 //               exactly, or of characters as Llama 2 and Gemma have it
 //   wordpiece   BERT's; texts come back up to case, accents and white space, as it throws them away
-//   unigram     SentencePiece's likeliest tokens, as T5 and XLM-R have it; texts come back normalized
+//   unigram     SentencePiece's likeliest tokens, as T5 and XLM-R have it; texts come back
+//               normalized
 //
 // A Tokenizer is immutable and thread-safe.
 #pragma once

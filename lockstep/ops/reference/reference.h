@@ -4,6 +4,7 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/float8.h"
+#include "lockstep/ops/optimizer_arguments.h"
 #include "lockstep/ops/routing.h"
 
 namespace lockstep::ops::reference {

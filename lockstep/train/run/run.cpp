@@ -12,7 +12,6 @@
 #include "lockstep/base/log.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/base/system/resident.h"
-#include "lockstep/base/text/number.h"
 #include "lockstep/parallel/make_strategy.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/dataset/batch_source.h"
@@ -183,8 +182,7 @@ class Run {
   // Ranks were lost: whether this worker can go on.
   bool survives() { return keep(survival_, trainer_, mirror_.get()); }
 
-  // That was written; empty: none.
-  const std::filesystem::path& trace() const { return trace_; }
+  const std::filesystem::path& trace() const { return trace_; }  // that was written; empty: none
 
  private:
   // If the run does not fit on one worker, all workers report it. Limits are checked first. Then

@@ -1,8 +1,8 @@
 // Optimizers, each in one pass over memory, and the norm that clipping needs.
 #pragma once
 
-#include "lockstep/ops/arguments.h"
 #include "lockstep/ops/cpu/team/cpu.h"
+#include "lockstep/ops/optimizer_arguments.h"
 
 namespace lockstep::cpu {
 

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 
-#include "lockstep/ops/arguments.h"
 #include "lockstep/ops/cuda/device/context.h"
+#include "lockstep/ops/optimizer_arguments.h"
 
 namespace lockstep::cuda {
 
