@@ -9,10 +9,8 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/log.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/base/system/resident.h"
-#include "lockstep/base/text/number.h"
 #include "lockstep/parallel/make_strategy.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/dataset/batch_source.h"
