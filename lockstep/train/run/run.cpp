@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/log.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/base/system/resident.h"
 #include "lockstep/parallel/make_strategy.h"
