@@ -4,11 +4,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/math/counter_rng.h"
 #include "tests/data/temporary_folder.h"
+#include "tests/paths.h"
 
 namespace lockstep::data::tokenize_test {
 namespace {
@@ -182,28 +184,48 @@ TEST(Tokenizing, OnlyTokenizersThatEndWordsAtLinesHaveTheirDocumentsCut) {
   const auto path = folder.put("a.txt", text);
   EXPECT_THAT(tokenized(folder, {path}, {.threads = 2}, WholeTexts()).ids,
               ElementsAre(text.size()));
-  EXPECT_TRUE(cuts_words_at_lines(EndedBytes()));
-  EXPECT_FALSE(cuts_words_at_lines(WholeTexts()));
+  EXPECT_EQ(text_cut(EndedBytes()), TextCut::kBehindLines);
+  EXPECT_EQ(text_cut(WholeTexts()), TextCut::kNowhere);
 }
 
 TEST(Tokenizing, CutsStandBehindALineBreakAloneBetweenWords) {
-  EXPECT_EQ(safe_cut("ab\ncd", 0), 3u);
-  EXPECT_EQ(safe_cut("ab.\ncd", 1), 4u);
-  EXPECT_EQ(safe_cut("ab\ncd\nef", 4), 6u);
-  EXPECT_EQ(safe_cut("ab\ncd\nef", 3), 3u);
+  const auto cut = [](std::string_view text, std::size_t from) {
+    return safe_cut(text, from, TextCut::kBehindLines);
+  };
+  EXPECT_EQ(cut("ab\ncd", 0), 3u);
+  EXPECT_EQ(cut("ab.\ncd", 1), 4u);
+  EXPECT_EQ(cut("ab\ncd\nef", 4), 6u);
+  EXPECT_EQ(cut("ab\ncd\nef", 3), 3u);
   for (const std::string_view text : {"", "a", "\n", "a\n", "\na", "a\n\nb", "a \nb", "a\n b",
                                       "a\r\nb", "a\n.b", "a\n\xc3\xa9", "\xc3\xa9\nb", "ab cd"}) {
-    EXPECT_EQ(safe_cut(text, 0), text.size()) << text;
+    EXPECT_EQ(cut(text, 0), text.size()) << text;
   }
+}
+
+TEST(Tokenizing, CutsStandInFrontOfABlankAloneBetweenWords) {
+  const auto cut = [](std::string_view text, std::size_t from) {
+    return safe_cut(text, from, TextCut::kBeforeBlanks);
+  };
+  EXPECT_EQ(cut("ab cd", 0), 2u);
+  EXPECT_EQ(cut("ab. cd", 1), 3u);
+  EXPECT_EQ(cut("ab cd ef", 3), 5u);
+  EXPECT_EQ(cut("ab cd ef", 2), 2u);
+  for (const std::string_view text : {"", "a", " ", "a ", " a", "a  b", "a\n b", "a \nb", "a .b",
+                                      "a \xc3\xa9", "\xc3\xa9 b", "ab\ncd"}) {
+    EXPECT_EQ(cut(text, 0), text.size()) << text;
+  }
+  EXPECT_EQ(safe_cut("ab cd\nef", 0, TextCut::kNowhere), 8u);
 }
 
 // Every cut that is called safe, in a text of what patterns care about.
 void expect_cuts_keep_ids(const Tokenizer& tokenizer, const std::string& text) {
-  ASSERT_TRUE(cuts_words_at_lines(tokenizer));
+  const TextCut cut = text_cut(tokenizer);
+  ASSERT_NE(cut, TextCut::kNowhere);
   std::vector<TokenId> whole;
   tokenizer.encode(text, whole);
   int cuts = 0;
-  for (std::size_t at = safe_cut(text, 0); at < text.size(); at = safe_cut(text, at + 1), ++cuts) {
+  for (std::size_t at = safe_cut(text, 0, cut); at < text.size();
+       at = safe_cut(text, at + 1, cut), ++cuts) {
     std::vector<TokenId> parts;
     tokenizer.encode(std::string_view(text).substr(0, at), parts);
     tokenizer.encode(std::string_view(text).substr(at), parts);
@@ -233,7 +255,63 @@ TEST(Tokenizing, SafeCutsChangeNoIdOfABpe) {
   expect_cuts_keep_ids(*parse_tokenizer(json.dump(), "llama 3"), text);
 
   json["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", true}};
-  EXPECT_FALSE(cuts_words_at_lines(*parse_tokenizer(json.dump(), "a blank first")));
+  EXPECT_EQ(text_cut(*parse_tokenizer(json.dump(), "a blank first")), TextCut::kNowhere);
+}
+
+TEST(Tokenizing, SafeCutsChangeNoIdOfAUnigram) {
+  std::ifstream fixture(in_sources("tests/fixtures/sentencepiece_tokenizers.json"));
+  const auto bases = nlohmann::json::parse(fixture)["bases"];
+  std::string text;
+  constexpr std::string_view kParts[] = {
+      "the", " ",       " ",      " ",  "fox",    "\n",   "</s>", "<unk>", "don't",
+      ".",   "e\u0301", "  ",     "\t", "é",      "½",    "x",    "a",     " ",
+      "---", "\u00a0",  "\u3000", "7",  "\u0301", "dogs", " ",    "▁",     "☃"};
+  for (std::uint64_t i = 0; i < 1500; ++i) {
+    text += kParts[random_word(9, 0, i) % std::size(kParts)];
+  }
+  for (const char* base : {"t5", "bytes"}) {
+    auto json = bases[base];
+    expect_cuts_keep_ids(*parse_tokenizer(json.dump(), base), text);
+    for (const char* form : {"NFKC", "NFD", "StripAccents", "Lowercase"}) {
+      json["normalizer"] = {{"type", form}};
+      expect_cuts_keep_ids(*parse_tokenizer(json.dump(), form), text);
+    }
+    // What may see a cut.
+    const auto cut_with = [&](const char* key, const nlohmann::json& part) {
+      auto other = bases[base];
+      other[key] = part;
+      return text_cut(*parse_tokenizer(other.dump(), key));
+    };
+    const nlohmann::json metaspace = bases[base]["pre_tokenizer"];
+    auto first = metaspace;
+    first["prepend_scheme"] = "first";
+    auto whole = metaspace;
+    whole["split"] = false;
+    EXPECT_EQ(cut_with("pre_tokenizer", metaspace), TextCut::kBeforeBlanks);
+    EXPECT_EQ(cut_with("pre_tokenizer", first), TextCut::kNowhere);
+    EXPECT_EQ(cut_with("pre_tokenizer", whole), TextCut::kNowhere);
+    EXPECT_EQ(cut_with("pre_tokenizer", nullptr), TextCut::kNowhere);
+    EXPECT_EQ(cut_with("normalizer", {{"type", "Prepend"}, {"prepend", "▁"}}), TextCut::kNowhere);
+    EXPECT_EQ(
+        cut_with("normalizer", {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}}),
+        TextCut::kNowhere);
+    EXPECT_EQ(cut_with("normalizer",
+                       {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "_"}}),
+              TextCut::kNowhere);
+    const auto cut_with_token = [&](const char* content, const char* flag) {
+      const nlohmann::json token{
+          {"id", 1}, {"content", "</s>"}, {"special", true}, {"normalized", false}};
+      nlohmann::json other{{"id", 700}, {"content", content}, {"normalized", false}};
+      other[flag] = true;
+      return cut_with("added_tokens", nlohmann::json::array({token, other}));
+    };
+    EXPECT_EQ(cut_with_token("<x>", "special"), TextCut::kBeforeBlanks);
+    EXPECT_EQ(cut_with_token("<x>", "lstrip"), TextCut::kBeforeBlanks);
+    EXPECT_EQ(cut_with_token("x", "lstrip"), TextCut::kNowhere);
+    EXPECT_EQ(cut_with_token("<x>", "rstrip"), TextCut::kNowhere);
+    EXPECT_EQ(cut_with_token("<x>", "normalized"), TextCut::kNowhere);
+    EXPECT_EQ(cut_with_token("< x>", "special"), TextCut::kNowhere);
+  }
 }
 
 TEST(Tokenizing, BlankLinesPartDocuments) {

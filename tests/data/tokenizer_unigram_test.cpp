@@ -156,7 +156,7 @@ TEST(Unigram, ALongTextThatIsNeverCutEndsInTime) {
   for (int i = 1; i <= 60; ++i) scores.emplace_back(std::string(i, 'a'), -1.0 - 0.01 * i);
   const auto tokenizer = parse_tokenizer(file_of(scores).dump(), "test");
   EXPECT_EQ(encoded(*tokenizer, std::string(600'000, 'a')).size(), 10'000u);
-  EXPECT_FALSE(cuts_words_at_lines(*tokenizer));
+  EXPECT_EQ(text_cut(*tokenizer), TextCut::kNowhere);
 }
 
 TEST(TokenTrie, FindsEveryToken) {

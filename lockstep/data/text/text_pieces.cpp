@@ -8,11 +8,6 @@
 namespace lockstep::data {
 namespace {
 
-bool is_ascii_word(char letter) {
-  return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
-         (letter >= 'A' && letter <= 'Z');
-}
-
 bool is_ascii_print(char letter) { return letter > ' ' && letter < '\x7f'; }
 
 bool is_utf8_continuation(char letter) {
@@ -34,14 +29,22 @@ bool is_blank(std::string_view line) { return trim(line).empty(); }
 
 }  // namespace
 
-std::size_t safe_cut(std::string_view document, std::size_t from) {
-  for (std::size_t at = std::max<std::size_t>(from, 2);; ++at) {
-    const std::size_t line_break = document.find('\n', at - 1);
-    if (line_break == std::string_view::npos || line_break + 1 >= document.size()) {
-      return document.size();
+bool is_ascii_word(char letter) {
+  return (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
+         (letter >= 'A' && letter <= 'Z');
+}
+
+std::size_t safe_cut(std::string_view document, std::size_t from, TextCut cut) {
+  if (cut == TextCut::kNowhere) return document.size();
+  const bool behind = cut == TextCut::kBehindLines;
+  // The separator has a character before it, and stands at the cut or just before it.
+  std::size_t at = std::max<std::size_t>(from, behind ? 2 : 1) - (behind ? 1 : 0);
+  for (;; ++at) {
+    at = document.find(behind ? '\n' : ' ', at);
+    if (at == std::string_view::npos || at + 1 >= document.size()) return document.size();
+    if (is_ascii_print(document[at - 1]) && is_ascii_word(document[at + 1])) {
+      return behind ? at + 1 : at;
     }
-    at = line_break + 1;
-    if (is_ascii_print(document[at - 2]) && is_ascii_word(document[at])) return at;
   }
 }
 
@@ -104,8 +107,8 @@ bool TextPieces::next(TextPiece& piece) {
     if (!validation && at + take > split_ && setup_.documents != DocumentKind::kJsonLines) {
       take = split_of(document_, split_ - at);  // both sides of the split are documents
     }
-    if (setup_.cut_documents && take > setup_.piece) {
-      const std::size_t cut = safe_cut(document_.substr(0, take), setup_.piece);
+    if (take > setup_.piece) {
+      const std::size_t cut = safe_cut(document_.substr(0, take), setup_.piece, setup_.cut);
       ends_document = cut == take;
       take = cut;
     }

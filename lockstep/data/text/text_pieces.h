@@ -4,13 +4,16 @@
 // tokenised each by itself. A *piece* is some small documents, or a part of a large one. A large
 // document is cut only where the ids of its parts, put together, are those of the whole:
 //
-//   ... the last word \n next line ...      behind the line break, where it stands alone between
-//                    |                      a printing ASCII character and an ASCII letter or digit
+//   ... the last word \n next line ...      behind a line break (kBehindLines) or in front of a blank
+//                    |                      (kBeforeBlanks) that stands alone between a printing
+//   ... one word another ...                ASCII character and an ASCII letter or digit
+//               |
 //
-// There, words end in the patterns of GPT-2 and Llama 3 (a single line break is a word of its own,
-// or the end of the punctuation before it) and in WordPiece, nothing is combined across a line
-// break by normalisation, and characters and bytes are not cut apart. cuts_words_at_lines() returns
-// whether a tokenizer is one of these; documents of any other are never cut.
+// Behind a line break words end in the patterns of GPT-2 and Llama 3 (a single line break is a word
+// of its own, or the end of the punctuation before it) and in WordPiece, nothing is combined across
+// it by normalisation, and characters and bytes are not cut apart. In front of a blank words begin
+// where Metaspace splits: it turns the blank into the mark that it otherwise puts before a text.
+// text_cut() returns which of these a tokenizer is; documents of any other are never cut.
 #pragma once
 
 #include <cstdint>
@@ -26,10 +29,14 @@ namespace lockstep::data {
 
 enum class DocumentKind : std::uint8_t { kFiles, kBlankLines, kJsonLines };
 
-bool cuts_words_at_lines(const Tokenizer& tokenizer);
+enum class TextCut : std::uint8_t { kNowhere, kBehindLines, kBeforeBlanks };
+
+TextCut text_cut(const Tokenizer& tokenizer);
+
+bool is_ascii_word(char letter);  // a letter or a digit
 
 // The first place from `from` on where a document can be cut; its size where there is none.
-std::size_t safe_cut(std::string_view document, std::size_t from);
+std::size_t safe_cut(std::string_view document, std::size_t from, TextCut cut);
 
 struct TextPiece {
   struct Part {
@@ -47,7 +54,7 @@ class TextPieces {
  public:
   struct Setup {
     DocumentKind documents = DocumentKind::kFiles;
-    bool cut_documents = false;
+    TextCut cut = TextCut::kNowhere;
     double validation = 0;                       // the part at the end that is marked as such
     std::size_t piece = std::size_t{256} << 10;  // bytes, about
   };

@@ -172,8 +172,8 @@ TokenizeSummary tokenize(std::span<const TextFile> files, const Tokenizer& token
   };
   TextPieces pieces({files.begin(), files.end()},
                     {.documents = options.documents,
-                     .cut_documents = options.documents != DocumentKind::kJsonLines &&
-                                      cuts_words_at_lines(tokenizer),
+                     .cut = options.documents == DocumentKind::kJsonLines ? TextCut::kNowhere
+                                                                          : text_cut(tokenizer),
                      .validation = validation != nullptr ? options.validation : 0});
   if (pieces.bytes() == 0) fail(ErrorCode::kInvalidArgument, "the inputs have no text to tokenize");
   const Encoder encoder(tokenizer, options);

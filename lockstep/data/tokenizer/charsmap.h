@@ -26,6 +26,8 @@ class Charsmap {
  public:
   // The "precompiled_charsmap".
   explicit Charsmap(const JsonPart& part);
+  Charsmap(const Charsmap&) = delete;
+  Charsmap& operator=(const Charsmap&) = delete;
 
   // `text` is UTF-8. Throws Error(kProtocol) where the trie leads out of the table.
   void append_replaced(std::string_view text, std::string& result) const;

@@ -111,7 +111,7 @@ void UnigramModel::encode(std::string_view text, std::vector<TokenId>& ids,
       const std::size_t place = at + bytes - begin;
       if (place >= best.size()) best.resize(place + 1);
       const double sum = token_score + score;
-      if (best[place].bytes != 0 && sum <= best[place].score) return false;
+      if (best[place].bytes != 0 && !(sum > best[place].score)) return false;
       best[place] = {.score = sum, .bytes = static_cast<std::uint32_t>(bytes), .id = id};
       return true;
     };
