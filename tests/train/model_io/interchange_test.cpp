@@ -340,6 +340,23 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
               HasSubstr("not a JSON object"));
 }
 
+TEST(HuggingFaceConfig, IsOfTheClassThatHasTheParts) {
+  const auto text_of = [](const plan::ModelShape& shape) {
+    return nn::format_hugging_face_config(shape, {}, DType::kF32, {});
+  };
+  plan::ModelShape shape = plan::find_model("mistral-7b");
+  EXPECT_THAT(text_of(shape), HasSubstr("\"LlamaForCausalLM\""));
+  shape.window = 4096;
+  EXPECT_THAT(text_of(shape), HasSubstr("\"MistralForCausalLM\""));
+  EXPECT_THAT(text_of(shape), HasSubstr("\"sliding_window\": 4096"));
+  shape.unwindowed_layers = 3;  // which Mistral's class has not
+  EXPECT_THAT(refusal(ErrorCode::kUnsupported, [&] { text_of(shape); }),
+              HasSubstr("a window of attention from layer 3 on"));
+  shape.qkv_biases = true;
+  EXPECT_THAT(text_of(shape), HasSubstr("\"Qwen2ForCausalLM\""));
+  EXPECT_THAT(text_of(shape), HasSubstr("\"max_window_layers\": 3"));
+}
+
 TEST(HuggingFaceConfig, OlderFilesSayTheBaseOfRotaryPositionsElsewhere) {
   const auto config = nn::parse_hugging_face_config(
       R"({"model_type": "llama", "vocab_size": 7, "hidden_size": 8, "num_hidden_layers": 1,
