@@ -4,9 +4,9 @@
 // tokenised each by itself. A *piece* is some small documents, or a part of a large one. A large
 // document is cut only where the ids of its parts, put together, are those of the whole:
 //
-//   ... the last word \n next line ...      behind a line break (kBehindLines) or in front of a blank
-//                    |                      (kBeforeBlanks) that stands alone between a printing
-//   ... one word another ...                ASCII character and an ASCII letter or digit
+//   ... the last word \n next line ...   behind a line break (kBehindLines), or in front of
+//                       |                a blank (kBeforeBlanks) that stands alone between a
+//   ... one word another ...             printing ASCII character and an ASCII letter or digit
 //               |
 //
 // Behind a line break words end in the patterns of GPT-2 and Llama 3 (a single line break is a word

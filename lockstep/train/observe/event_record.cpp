@@ -38,7 +38,9 @@ void put_bytes(std::string& to, std::uint32_t field, std::string_view bytes) {
   to += bytes;
 }
 
+// Zero is what a reader takes for a field that is missing.
 void put_double(std::string& to, std::uint32_t field, double value) {
+  if (value == 0) return;
   put_key(to, field, Wire::kFixed64);
   put_fixed(to, std::bit_cast<std::uint64_t>(value));
 }

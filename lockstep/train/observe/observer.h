@@ -30,7 +30,7 @@ struct RunFacts {
   std::string config;            // resolved, as TOML
   std::string data;              // "tinyshakespeare.txt: 1,003,854 tokens of 65, 111,540 held back"
   std::uint64_t parameters = 0;
-  std::vector<std::string> blocks;  // of the whole model, in order: "layer.3"
+  std::vector<std::string> blocks;  // of the model, of all stages, in order: "layer.3"
   int workers = 1;
   std::string strategy = "alone";  // how they share a step
   std::vector<double> work;        // of each worker in a step; empty: all as much, or not known

@@ -45,7 +45,8 @@ nn::Model custom_model_of(const TrainOptions& options) {
   return options.make_model(options);
 }
 
-// With what a tensor group divides, without the pipeline.
+}  // namespace
+
 nn::Model unstaged_model_of(const TrainOptions& options) {
   const nn::ModelOptions model = model_options_of(options);
   if (options.make_model && family_of(options) != ModelFamily::kCustom) {
@@ -70,8 +71,6 @@ nn::Model unstaged_model_of(const TrainOptions& options) {
       return nn::make_model(shape_of(options), model);
   }
 }
-
-}  // namespace
 
 nn::Model whole_model_of(TrainOptions options) {
   options.parallel.tensor = 1;

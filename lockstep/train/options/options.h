@@ -213,6 +213,8 @@ nn::ContextGroup context_of(const TrainOptions& options, std::int64_t sequence);
 // The same undivided, as checkpoints, exports and generation have it, however many ranks divide it
 // in the run.
 nn::Model whole_model_of(TrainOptions options);
+// This rank's part of it, of all stages of a pipeline.
+nn::Model unstaged_model_of(const TrainOptions& options);
 // The pipeline of a worker, the order of its step, and which blocks its stages have. A worker
 // without a pipeline has one stage.
 plan::PipelineShape pipeline_shape_of(const TrainOptions& options);

@@ -53,10 +53,8 @@ std::string strategy_text(const parallel::Strategy& strategy,
   return fmt::format("{}", fmt::join(parts, " x "));
 }
 
-// Of the whole model, however many ranks divide it: its blocks, its parameters, and the FLOPs of a
-// micro-batch.
+// Of the whole model, however many ranks divide it: its parameters, and the FLOPs of a micro-batch.
 struct ModelSize {
-  std::vector<std::string> blocks;
   std::size_t parameters = 0;
   double flops = 0;
 };
@@ -64,9 +62,7 @@ ModelSize size_of_model(TrainOptions options, const Ops& ops) {
   options.parallel.context = 1;
   options.parallel.context_rank = 0;
   ModelSize size;
-  const nn::Model model = whole_model_of(options);
-  for (std::size_t i = 0; i < model.size(); ++i) size.blocks.push_back(model.block(i).name());
-  for (const nn::BlockSpec& spec : specs_of(model, setup_of(options), ops)) {
+  for (const nn::BlockSpec& spec : specs_of(whole_model_of(options), setup_of(options), ops)) {
     size.flops += spec.forward_flops + spec.backward_flops;
     for (const nn::ParameterSpec& parameter : spec.parameters) {
       if (parameter.tied_to.empty()) size.parameters += parameter.shape.elements();
@@ -113,7 +109,10 @@ RunFacts run_facts(RunParts run) {
   facts.data = describe(options.data, run.dataset, run.source);
   const ModelSize size = size_of_model(options.train, run.ops);
   facts.parameters = size.parameters;
-  facts.blocks = size.blocks;
+  const nn::Model model = unstaged_model_of(options.train);
+  for (std::size_t i = 0; i < model.size(); ++i) {
+    facts.blocks.push_back(model.block(i).name());
+  }
   facts.workers = run.group.size();
   facts.strategy = strategy_text(run.strategy, options.train.parallel);
   facts.work = work_of_workers(run);

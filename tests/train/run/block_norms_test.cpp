@@ -98,11 +98,24 @@ TEST_F(BlockNorms, OfUpdatesDuringBackwardAreThoseOfUpdatesAfterIt) {
   expect_same(norms(1, offloaded), norms(1, {"optimizer.max_grad_norm=0"}));
 }
 
+// There a layer is two blocks.
 TEST_F(BlockNorms, OfExpertsAreThoseOfAllExperts) {
   const Settings mixtral = {"model.family=mixtral", "model.experts=4"};
-  Settings divided = mixtral;
-  divided.emplace_back("parallel.expert=2");
-  expect_same(norms(2, divided), norms(1, mixtral));
+  const Norms one = norms(1, mixtral);
+  for (const int pipeline : {1, 2}) {
+    Settings divided = mixtral;
+    divided.emplace_back("parallel.expert=2");
+    divided.push_back(fmt::format("parallel.pipeline={}", pipeline));
+    const Norms two = norms(2 * pipeline, divided);
+    ASSERT_EQ(two.blocks.size(), 6u);
+    for (int step = 0; step < kSteps; ++step) {
+      const std::vector<double>& parts = two.parts[step];
+      ASSERT_EQ(parts.size(), 6u);
+      const std::vector<double> layers = {parts[0], std::hypot(parts[1], parts[2]),
+                                          std::hypot(parts[3], parts[4]), parts[5]};
+      expect_near(layers, one.parts[step], 1e-4);
+    }
+  }
 }
 
 TEST_F(BlockNorms, AreNotKnownInTensorGroups) {

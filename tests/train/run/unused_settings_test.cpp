@@ -198,6 +198,8 @@ std::vector<Case> cases() {
       {"survive.mirror", "true", {}, {zero}},
       {"survive.mirror", "true", {zero, "offload.optimizer=host"}, {zero}},
       {"survive.mirror", "true", {servers}, {"parallel.zero=3"}},
+      {"survive.evict_slow", "3", {servers}, {}},
+      {"survive.evict_slow", "3", {"parallel.tensor=2"}, {}},
       {"offload.folder", "/tmp", {}, {file}},
       {"offload.overlap", "false", {"offload.optimizer=host"}, {file}},
       {"offload.bandwidth", "1GB/s", {}, {file}},
