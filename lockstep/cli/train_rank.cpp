@@ -44,7 +44,8 @@ class SupervisorReports : public train::RunObserver {
 
   void begin(const train::RunFacts& facts) override {
     link_.report_step(facts.first_step - 1);
-    if (evict_slow_ > 0) watch_.emplace(facts.work);
+    work_ = facts.work;
+    if (evict_slow_ > 0) watch_.emplace(work_);
   }
   void step(const train::StepRecord& record) override {
     link_.report_step(record.metrics.step);
@@ -56,7 +57,7 @@ class SupervisorReports : public train::RunObserver {
                       fmt::format("it took {:.1f} times as long as the others in most of the last "
                                   "steps (survive.evict_slow: {:g})",
                                   slow->times, evict_slow_));
-    watch_.reset();
+    watch_.emplace(work_);  // the launcher may not be able to replace it yet
   }
   void sample(std::int64_t, const std::string&) override {}
   void notice(const std::string&) override {}
@@ -66,7 +67,8 @@ class SupervisorReports : public train::RunObserver {
  private:
   const SupervisorLink& link_;
   double evict_slow_;
-  std::optional<train::StragglerWatch> watch_;  // until a straggler is reported
+  std::vector<double> work_;
+  std::optional<train::StragglerWatch> watch_;
 };
 
 using Observers = std::vector<std::unique_ptr<train::RunObserver>>;

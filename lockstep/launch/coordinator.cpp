@@ -120,7 +120,8 @@ void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
 
 // A slow job is better than one that has no restart left when a rank dies.
 void Coordinator::evict(const JobMessage& slow) {
-  if (recovers_ || loss_ || next_ || (warm_ == 0 && budget_.left() < 2)) return;
+  const bool all_train = !recovers_ && !regroups_ && !loss_ && finished_.empty();
+  if (!all_train || next_ || (warm_ == 0 && budget_.left() < 2)) return;
   JobMessage message = slow;
   message.kind = JobMessage::Kind::kEvict;
   next_ = Action{.tell = std::move(message)};

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 #include <thread>
 
@@ -22,12 +20,17 @@ constexpr std::string_view kRefused = "refused ";
 
 fs::path answer_path(const fs::path& file) { return file.string() + ".answer"; }
 
-// And removes it.
+// And removes it. Nothing where there is no such file, or none that can be read.
 std::optional<std::string> take_text(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return std::nullopt;
-  std::string text(std::istreambuf_iterator<char>(file), {});
+  constexpr std::size_t kMost = 4096;
   std::error_code none;
+  if (!fs::exists(path, none)) return std::nullopt;
+  std::optional<std::string> text;
+  try {
+    text = read_file(path, kMost);
+  } catch (const Error&) {
+    // A folder, a pipe, a file of another program.
+  }
   fs::remove(path, none);
   return text;
 }

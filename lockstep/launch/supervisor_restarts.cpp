@@ -30,6 +30,7 @@ void Supervisor::hear(RankProcess& rank) {
         rank.set_final();
         break;
       case RankReport::Kind::kReady:
+        if (verdict_.is_failure()) rank.link()->send_end();  // it would wait for nothing
         rank.set_lost("");
         if (rank.rank() == RankProcess::kSpare) {
           say(fmt::format("{} stands by", rank.name()));
@@ -165,6 +166,7 @@ void Supervisor::end_hung(const std::vector<int>& hung) {
 
 void Supervisor::evict(const JobMessage& message) {
   if (message.generation != setup_.generation || is_recovering_) return;
+  if (interrupted_by_ != 0 || verdict_.stop_request()) return;  // all ranks are about to save
   for (const auto& rank : ranks_) {
     if (std::ranges::find(message.ranks, rank->rank()) == message.ranks.end()) continue;
     if (!rank->is_busy()) continue;

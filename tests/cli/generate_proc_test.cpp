@@ -157,7 +157,9 @@ TEST_F(Generate, TranslatesWhatItLearnedLineByLine) {
   EXPECT_THAT(generate(run + " '' </dev/null").text, HasSubstr("the text to translate is empty"));
   const Outcome exported = run_lockstep("export " + run + " " + (folder_ / "out").string());
   EXPECT_EQ(exported.exit_code, 1);
-  EXPECT_THAT(exported.text, HasSubstr("family encoder-decoder, which cannot be exported"));
+  EXPECT_THAT(
+      exported.text,
+      HasSubstr("of family encoder-decoder, for which Hugging Face transformers has no class"));
 }
 
 TEST_F(Generate, RefusesWhatCannotBe) {

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/stat.h>
 
+#include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -278,6 +280,20 @@ TEST_F(TrainElastic, AnswersWhoAsksForAnotherNumberOfRanks) {
   EXPECT_EQ(nobody.exit_code, 2);
   EXPECT_THAT(nobody.text, HasSubstr("no elastic job answers"));
   EXPECT_FALSE(fs::exists(folder / "asked" / "resize"));
+}
+
+// What lies in the place of a request is no reason to end.
+TEST_F(TrainElastic, OutlivesWhatIsNoRequest) {
+  const pid_t launcher = start(job("odd", "--ranks 1:2"));
+  wait_for_steps("odd", 5);
+  fs::create_directory(folder / "odd" / "resize");
+  wait_for_steps("odd", 50);
+  EXPECT_EQ(::mkfifo((folder / "odd" / "resize").c_str(), 0600) == 0 || errno == EEXIST, true);
+  wait_for_steps("odd", 50);
+  ::kill(launcher, SIGTERM);
+  const int status = wait_for(launcher);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 75) << log();
+  expect_nobody_left("odd");
 }
 
 TEST_F(TrainElastic, SaysWhatCannotBe) {

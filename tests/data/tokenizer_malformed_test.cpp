@@ -186,6 +186,26 @@ TEST(MalformedTokenizer, ATrieThatLeadsOutOfItsTableIsRefusedWhenItDoes) {
               HasSubstr("file.normalizer.precompiled_charsmap: its trie leads to unit"));
 }
 
+// A small file could ask for a text of any size.
+TEST(MalformedTokenizer, ReplacementsThatGrowWithoutBoundAreRefused) {
+  const auto steps = [](const std::string& step) {
+    std::string all = step;
+    for (int i = 1; i < 40; ++i) all += ", " + step;
+    return all;
+  };
+  const std::string twice = R"({"type": "Replace", "pattern": {"String": "a"}, "content": "aa"})";
+  const auto normalizing = parse_tokenizer(
+      with_part(R"("normalizer": {"type": "Sequence", "normalizers": [)" + steps(twice) + "]}"),
+      "file");
+  std::vector<TokenId> ids;
+  EXPECT_THROW(normalizing->encode("a", ids), Error);
+  EXPECT_THAT(refusal(R"({"decoder": {"type": "Sequence", "decoders": [)" + steps(twice) +
+                      R"(, {"type": "Fuse"}]}, "model": {"type": "Unigram", "unk_id": 0,
+                          "vocab": [["<unk>", 0], ["a", -1]]}})")
+                  .text,
+              HasSubstr("replacements make over"));
+}
+
 TEST(LoadTokenizer, TakesAFileOrItsFolder) {
   const auto folder =
       std::filesystem::temp_directory_path() / ("lockstep-tokenizer-" + std::to_string(::getpid()));

@@ -477,5 +477,14 @@ TEST_F(ElasticCoordinator, StopsWithTheRanksThatAreLeft) {
   EXPECT_FALSE(action->end_after);
 }
 
+TEST_F(ElasticCoordinator, EvictsNobodyWhileItRegroups) {
+  make_job(2);
+  resize(2);
+  EXPECT_EQ(told().kind, Kind::kRegroup);
+  JobMessage slow{.kind = Kind::kSlow, .ranks = {2}};
+  coordinator_.hear(0, slow, kNow);
+  EXPECT_FALSE(advance());
+}
+
 }  // namespace
 }  // namespace lockstep

@@ -24,7 +24,7 @@ bool has_value(const json& part, const char* key, const json& wanted) {
 
 bool is_byte_level(const json& part, bool uses_pattern) {
   return has_value(part, "type", "ByteLevel") && has_value(part, "add_prefix_space", false) &&
-         (uses_pattern ? part.value("use_regex", true) : has_value(part, "use_regex", false));
+         has_value(part, "use_regex", false) != uses_pattern;
 }
 
 bool is_llama3_split(const json& part) {
@@ -48,7 +48,8 @@ bool splits_words_at_lines(const json& pre_tokenizer) {
 
 // A blank becomes the mark that begins a word, and a text that begins with one gets no other.
 bool splits_words_at_blanks(const json& pre_tokenizer) {
-  return has_value(pre_tokenizer, "type", "Metaspace") && pre_tokenizer.value("split", true) &&
+  return has_value(pre_tokenizer, "type", "Metaspace") &&
+         !has_value(pre_tokenizer, "split", false) &&
          has_value(pre_tokenizer, "prepend_scheme", "always");
 }
 

@@ -70,7 +70,7 @@ void AddedTokenSet::cut(
     std::size_t end = at + token->text.size();
     at = end;
     if (begin < done) continue;  // it was taken as the white space of the token before
-    if (token->takes_left) begin = std::max(done, without_back_space(text.substr(0, begin)));
+    if (token->takes_left) begin = done + without_back_space(text.substr(done, begin - done));
     if (token->takes_right) end += front_space(text.substr(end));
     if (begin > done) visit(text.substr(done, begin - done), nullptr);
     visit(text.substr(begin, end - begin), token);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "lockstep/base/text/base64.h"
+#include "lockstep/data/tokenizer/growth.h"
 #include "lockstep/data/unicode/graphemes.h"
 #include "lockstep/data/unicode/utf8.h"
 
@@ -32,11 +33,12 @@ Charsmap::Charsmap(const JsonPart& part) : place_(part.place()) {
   std::uint32_t trie_bytes = 0;
   if (bytes->size() < sizeof(trie_bytes)) part.reject("it has no trie");
   std::memcpy(&trie_bytes, bytes->data(), sizeof(trie_bytes));
-  units_.resize(trie_bytes / sizeof(std::uint32_t));
-  const std::size_t behind = sizeof(trie_bytes) + units_.size() * sizeof(std::uint32_t);
-  if (units_.empty() || behind > bytes->size()) {
+  const std::size_t units = trie_bytes / sizeof(std::uint32_t);
+  const std::size_t behind = sizeof(trie_bytes) + units * sizeof(std::uint32_t);
+  if (units == 0 || behind > bytes->size()) {
     part.reject("its trie of {} bytes does not fit into its {} bytes", trie_bytes, bytes->size());
   }
+  units_.resize(units);
   std::memcpy(units_.data(), bytes->data() + sizeof(trie_bytes), behind - sizeof(trie_bytes));
   replacements_ = bytes->substr(behind);
   if (valid_utf8_prefix(replacements_) != replacements_.size()) {
@@ -84,7 +86,10 @@ void Charsmap::append_replaced(std::string_view text, std::string& result) const
         what.size() == 1 ? ascii_[static_cast<unsigned char>(what.front())] : replacement(what);
     result += with.value_or(what);
   };
+  const std::size_t before = result.size();
+  const std::size_t from = text.size();
   while (!text.empty()) {
+    check_growth(result.size() - before, from);
     // Two characters of ASCII are two clusters, but for the line end of DOS.
     if (is_ascii(text[0]) && text[0] != '\r' && (text.size() == 1 || is_ascii(text[1]))) {
       append(text.substr(0, 1));

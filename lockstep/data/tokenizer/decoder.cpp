@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/text/hex.h"
+#include "lockstep/data/tokenizer/growth.h"
 #include "lockstep/data/unicode/utf8.h"
 
 namespace lockstep::data {
@@ -12,7 +13,9 @@ constexpr std::int64_t kMostStripped = 1 << 20;
 
 std::string replaced(std::string_view text, std::string_view what, std::string_view with) {
   std::string result;
+  const std::size_t from = text.size();
   while (true) {
+    check_growth(result.size(), from);
     const std::size_t at = std::min(text.find(what), text.size());
     result += text.substr(0, at);
     if (at == text.size()) return result;
@@ -105,7 +108,10 @@ void TokenDecoder::add(const JsonPart& part) {
 
 std::string TokenDecoder::operator()(std::string_view token, bool is_first) const {
   std::string text(token);
-  for (const Step& step : steps_) text = step(text, is_first);
+  for (const Step& step : steps_) {
+    text = step(text, is_first);
+    check_growth(text.size(), token.size());
+  }
   return text;
 }
 

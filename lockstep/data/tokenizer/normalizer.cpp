@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "lockstep/data/tokenizer/charsmap.h"
+#include "lockstep/data/tokenizer/growth.h"
 #include "lockstep/data/tokenizer/pattern.h"
 #include "lockstep/data/tokenizer/white_space.h"
 #include "lockstep/data/tokenizer/wordpiece_normalizer.h"
@@ -64,8 +65,10 @@ struct Match {
 // The matches in `text` become `with`.
 void replace(const std::vector<Match>& matches, std::string_view with, NormalizedText& text) {
   if (matches.empty()) return;
+  const std::size_t most = text.text.size() + matches.size() * with.size();
+  check_growth(most, text.text.size());
   std::string result;
-  result.reserve(text.text.size() + matches.size() * with.size());
+  result.reserve(most);
   const std::string_view old = text.text;
   std::size_t kept = 0;
   for (const Match& match : matches) {
@@ -134,7 +137,10 @@ Normalizer::Normalizer(const JsonPart& part) { add(part); }
 
 NormalizedText Normalizer::operator()(std::string_view text) const {
   NormalizedText result{.text = std::string(text)};
-  for (const Step& step : steps_) step(result);
+  for (const Step& step : steps_) {
+    step(result);
+    check_growth(result.text.size(), text.size());
+  }
   return result;
 }
 

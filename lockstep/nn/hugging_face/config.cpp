@@ -221,10 +221,11 @@ void read_experts(const Keys& keys, HuggingFaceConfig& config) {
 
 // Attention to the last tokens only, where a text may be longer than that; in Qwen's families of
 // the layers from some on.
-void read_window(const Keys& keys, HuggingFaceConfig& config) {
+void read_window(const Keys& keys, const Architecture& architecture, HuggingFaceConfig& config) {
   plan::ModelShape& shape = config.shape;
   const bool chooses = keys.has("use_sliding_window");
-  if (!keys.flag_or("use_sliding_window", true) || !keys.has("sliding_window")) return;
+  const bool usually = !architecture.by_layer;  // Qwen's ask for it
+  if (!keys.flag_or("use_sliding_window", usually) || !keys.has("sliding_window")) return;
   const plan::Count window = keys.size("sliding_window");
   if (window >= shape.positions) return;
   plan::Count first = chooses ? keys.size_or_zero("max_window_layers", 28) : 0;
@@ -258,7 +259,7 @@ void read_llama(const Keys& keys, const Architecture& architecture, HuggingFaceC
   keys.only("attention_bias", false);
   keys.only("mlp_bias", false);
   shape.qkv_biases = architecture.qkv_biases;
-  if (architecture.windowed) read_window(keys, config);
+  if (architecture.windowed) read_window(keys, architecture, config);
   if (shape.family == Family::kMixtral) read_experts(keys, config);
   if (keys.has("head_dim")) shape.head_size = keys.size("head_dim");
   if (shape.family == Family::kQwen3 && !keys.has("head_dim")) shape.head_size = 128;

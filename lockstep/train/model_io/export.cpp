@@ -77,9 +77,16 @@ Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::pa
          "cannot be exported",
          run_or_checkpoint.string(), name(family_of(run)));
   }
+  const plan::ModelShape shape = shape_of(run);
+  if (shape.kv_heads != shape.heads && !shape.parts().rms_norm) {
+    fail(ErrorCode::kUnsupported,
+         "the classes of Hugging Face transformers for family {} have a key/value head for every "
+         "head, and {} has {} for {}, so that it cannot be exported",
+         plan::name(shape.family), run_or_checkpoint.string(), shape.kv_heads, shape.heads);
+  }
   const nn::FlatParameters flat = flat_of(whole_model_of(run));
   const auto states = open_states(checkpoint);
-  Interchanged result{.shape = shape_of(run), .parameters = flat.count()};
+  Interchanged result{.shape = shape, .parameters = flat.count()};
   check_same_parameters(*states, flat);
 
   io::remove_stale(fs::absolute(to).lexically_normal().parent_path());

@@ -19,11 +19,17 @@ nn::ModelOptions model_options_of(const TrainOptions& options) {
   model.theta = static_cast<float>(options.model.rope_theta);
   if (options.model.rope_scaling != RopeScaling::kNone) model.scaling = options.model.rope;
   if (options.model.rope_scaling == RopeScaling::kLinear) model.scaling.original_positions = 0;
-  if (options.model.rotary_share > 0) model.rotary_share = options.model.rotary_share;
-  if (options.model.activation != ActivationChoice::kAuto) {
+  const plan::FamilyParts* const parts = parts_of(options);
+  if (options.model.rotary_share > 0 && (parts == nullptr || parts->partly_rotary)) {
+    model.rotary_share = options.model.rotary_share;
+  }
+  const ModelFamily family = family_of(options);
+  const bool chooses = family == ModelFamily::kGpt2 || family == ModelFamily::kGptNeox ||
+                       family == ModelFamily::kCustom;
+  if (chooses && options.model.activation != ActivationChoice::kAuto) {
     model.activation = static_cast<ops::Activation>(static_cast<int>(options.model.activation) - 1);
   }
-  if (const plan::FamilyParts* parts = parts_of(options); parts != nullptr && parts->parallel) {
+  if (parts != nullptr && parts->parallel) {
     model.parallel_residual = options.model.parallel_residual;
   }
   model.router_loss = options.model.router_loss;

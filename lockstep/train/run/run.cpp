@@ -178,8 +178,8 @@ class Run {
     return outcome;
   }
 
-  // Ranks were lost: whether this worker can go on.
-  bool survives() { return keep(survival_, trainer_, mirror_.get()); }
+  // Ranks were lost: whether this worker can go on. A mirror gives its shard once.
+  bool survives() { return keeps_ = keeps_ || keep(survival_, trainer_, mirror_.get()); }
 
   const std::filesystem::path& trace() const { return trace_; }  // that was written; empty: none
 
@@ -418,6 +418,7 @@ class Run {
   RunValidations validations_;
   Survival* survival_;
   std::unique_ptr<ShardMirror> mirror_;        // with survive.mirror
+  bool keeps_ = false;                         // the states after the last step, for survival_
   std::optional<AlgorithmRecord> algorithms_;  // where there is a folder
   bool resumed_ = false;
   std::string changed_;     // settings since the last start
