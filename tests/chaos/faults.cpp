@@ -84,21 +84,22 @@ std::string fill_disk(Job& job) {
   return "";
 }
 
-// The newest checkpoint whose manifest is written, of a job that has been killed.
+// The newest of several checkpoints, of a job that has been killed; empty: there is at most one. A
+// run does not start from scratch where its only one is damaged.
 fs::path newest_checkpoint(const Job& job) {
   std::set<fs::path> all;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(job.folder() / "checkpoints", error)) {
     if (fs::exists(entry.path() / "manifest.json")) all.insert(entry.path());
   }
-  return all.empty() ? fs::path() : *all.rbegin();
+  return all.size() < 2 ? fs::path() : *all.rbegin();
 }
 
 // As by a disk that lost what was written last, or changed it.
 std::string damage_checkpoint(Job& job, Random& random) {
   kill_launchers(job);
   const fs::path checkpoint = newest_checkpoint(job);
-  if (checkpoint.empty()) return "there was none yet";
+  if (checkpoint.empty()) return "there were less than two";
   std::vector<fs::path> files;
   for (const auto& entry : fs::directory_iterator(checkpoint)) {
     if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
