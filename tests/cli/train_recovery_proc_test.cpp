@@ -330,14 +330,19 @@ TEST_F(TrainRecovery, OfMeshesGivesTheBitsOfAnUndisturbedRun) {
   }
 }
 
-// Worker 0 leads: the others do not continue without it, and wait for it when it is back.
-TEST_F(TrainRecovery, OfServersThatDoNotWaitGoesOnWithoutItsLeader) {
-  for (const std::string consistency : {"asp", "ssp"}) {
+// Worker 0 leads: the others do not continue without it, and wait for it when it is back. Of others
+// it takes over shares, of steps that it may have reported.
+TEST_F(TrainRecovery, OfServersThatDoNotWaitReportsEveryStepOnce) {
+  for (const auto& [consistency, rank] : std::initializer_list<std::pair<std::string, std::string>>{
+           {"asp", "0"}, {"ssp", "0"}, {"asp", "2"}, {"ssp", "3"}}) {
+    SCOPED_TRACE(consistency + ", rank " + rank);
+    fs::remove(folder / "log.txt");
+    fs::remove_all(folder / consistency);
     const std::string arguments = job(consistency,
                                       "parallel.strategy=parameter_server train.steps=1000 "
                                       "parallel.consistency=" +
                                           consistency);
-    EXPECT_EQ(train_and_kill(consistency, arguments, "0", 40, {}), 0) << log();
+    EXPECT_EQ(train_and_kill(consistency, arguments, rank, 40, {}), 0) << log();
     EXPECT_THAT(log(), HasSubstr("\nfinished "));
     EXPECT_FALSE(states(consistency, "00001000").empty());
     const auto lines = losses(consistency);
