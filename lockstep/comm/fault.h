@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <string>
 
 #include "lockstep/base/error.h"
 
@@ -18,7 +19,7 @@ class Fault {
   bool report(const Error& error) {
     const std::lock_guard lock(mutex_);
     if (error_) return false;
-    error_ = error;
+    error_ = own_copy(error);
     present_.store(true, std::memory_order_release);
     reported_.notify_all();
     return true;
@@ -28,7 +29,8 @@ class Fault {
 
   std::optional<Error> error() const {
     const std::lock_guard lock(mutex_);
-    return error_;
+    if (!error_) return std::nullopt;
+    return own_copy(*error_);
   }
 
   // Waits for an error; returns whether one was reported.
@@ -42,6 +44,12 @@ class Fault {
   }
 
  private:
+  // Copies of an exception share its text, whose holders the standard library counts where the
+  // thread sanitizer does not see it. Errors that go from thread to thread have texts of their own.
+  static Error own_copy(const Error& error) {
+    return {error.code(), std::string(error.what()), error.ranks(), error.where()};
+  }
+
   std::atomic<bool> present_{false};
   mutable std::mutex mutex_;
   mutable std::condition_variable reported_;
