@@ -1,5 +1,5 @@
-// The arguments of operations of optimizers: updates of parameters in one pass over memory, and sums
-// of squares of gradients.
+// The arguments of operations of optimizers: updates of parameters in one pass over memory, and
+// sums of squares of gradients.
 #pragma once
 
 #include "lockstep/ops/arguments.h"

@@ -337,8 +337,8 @@ class Run {
     return strategy_->in_lockstep() ? group_.any(cut) : cut;
   }
 
-  // Where workers do not wait for each other the leader computes only some shares, and those of lost
-  // workers late. It reports a step, with what it knows, when it has reached a later one.
+  // Where workers do not wait for each other the leader computes only some shares, and those of
+  // lost workers late. It reports a step, with what it knows, when it has reached a later one.
   void hold(StepRecord record) {
     if (held_ && record.metrics.step < held_->metrics.step) return;
     if (!held_) told_ = {record.metrics.step - 1, SteadyClock::now()};
