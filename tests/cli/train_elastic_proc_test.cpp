@@ -236,8 +236,7 @@ TEST_F(TrainElastic, PutsASpareInTheDeadRanksPlace) {
     kill_rank("spare", "2");
     const auto killed = std::chrono::steady_clock::now();
     const std::int64_t before = last_step("spare");
-    while (last_step("spare") <= before + 1)
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    EXPECT_TRUE(eventually([&] { return last_step("spare") > before + 1; })) << log();
     const auto recovery = std::chrono::steady_clock::now() - killed;
     const int status = wait_for(launcher);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << log();
