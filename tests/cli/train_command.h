@@ -72,6 +72,13 @@ class TrainCommand : public ::testing::Test {
     return lines;
   }
 
+  // The last step in the metrics; 0: none.
+  std::int64_t last_step(const std::string& dir) const {
+    const std::string text = text_of(folder / dir / "metrics.jsonl");
+    const auto at = text.rfind("{\"step\":");
+    return at == std::string::npos ? 0 : std::stoll(text.substr(at + 8));
+  }
+
   // Until the metrics have a line of that step.
   void wait_for_step(const std::string& dir, const char* step) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -37,11 +37,6 @@ class TrainElastic : public TrainRanks {
 
   std::string log() const { return text_of(folder / "log.txt"); }
 
-  std::int64_t last_step(const std::string& dir) const {
-    const std::string text = text_of(folder / dir / "metrics.jsonl");
-    const auto at = text.rfind("{\"step\":");
-    return at == std::string::npos ? 0 : std::stoll(text.substr(at + 8));
-  }
   void wait_for_steps(const std::string& dir, std::int64_t more) const {
     const std::int64_t before = last_step(dir);
     ASSERT_TRUE(

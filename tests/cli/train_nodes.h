@@ -79,11 +79,6 @@ class TrainNodes : public TrainRanks {
     ::kill(found.front(), signal);
   }
 
-  std::int64_t last_step(const std::string& dir) const {
-    const std::string text = text_of(folder / dir / "metrics.jsonl");
-    const auto at = text.rfind("{\"step\":");
-    return at == std::string::npos ? 0 : std::stoll(text.substr(at + 8));
-  }
   void await_step(const std::string& dir, std::int64_t step) const {
     ASSERT_TRUE(eventually([&] { return last_step(dir) >= step; })) << logs();
   }

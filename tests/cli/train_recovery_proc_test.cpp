@@ -48,12 +48,6 @@ class TrainRecovery : public TrainRanks {
     return files;
   }
 
-  std::int64_t last_step(const std::string& dir) const {
-    const std::string text = text_of(folder / dir / "metrics.jsonl");
-    const auto at = text.rfind("{\"step\":");
-    return at == std::string::npos ? 0 : std::stoll(text.substr(at + 8));
-  }
-
   // Starts the job, kills a rank by `signal` somewhere in the step after `step`, and waits for the
   // job's end.
   int train_and_kill(const std::string& dir, const std::string& arguments, const std::string& rank,

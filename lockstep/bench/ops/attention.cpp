@@ -187,20 +187,26 @@ std::vector<AttentionOptions> odd_attentions(DType dtype) {
   };
 }
 
-std::vector<OpCase> attention_cases(DType dtype) {
+std::vector<OpCase> forward_cases(const std::vector<AttentionOptions>& all) {
   std::vector<OpCase> cases;
-  for (const AttentionOptions& options : odd_attentions(dtype))
-    cases.push_back(attention_case(options));
+  for (const AttentionOptions& options : all) cases.push_back(attention_case(options));
   return cases;
 }
 
-std::vector<OpCase> attention_backward_cases(DType dtype) {
+// Backward computes no probabilities.
+std::vector<OpCase> backward_cases(const std::vector<AttentionOptions>& all) {
   std::vector<OpCase> cases;
-  for (AttentionOptions options : odd_attentions(dtype)) {
+  for (AttentionOptions options : all) {
     options.probabilities = false;
     cases.push_back(attention_backward_case(options));
   }
   return cases;
+}
+
+std::vector<OpCase> attention_cases(DType dtype) { return forward_cases(odd_attentions(dtype)); }
+
+std::vector<OpCase> attention_backward_cases(DType dtype) {
+  return backward_cases(odd_attentions(dtype));
 }
 
 // ---- attention_row: one query, as in generating text
@@ -244,19 +250,11 @@ std::vector<AttentionOptions> odd_windows(DType dtype) {
 }
 
 std::vector<OpCase> attention_window_cases(DType dtype) {
-  std::vector<OpCase> cases;
-  for (const AttentionOptions& options : odd_windows(dtype))
-    cases.push_back(attention_case(options));
-  return cases;
+  return forward_cases(odd_windows(dtype));
 }
 
 std::vector<OpCase> attention_window_backward_cases(DType dtype) {
-  std::vector<OpCase> cases;
-  for (AttentionOptions options : odd_windows(dtype)) {
-    options.probabilities = false;
-    cases.push_back(attention_backward_case(options));
-  }
-  return cases;
+  return backward_cases(odd_windows(dtype));
 }
 
 AttentionOptions typical_window(DType dtype) {
