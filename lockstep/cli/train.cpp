@@ -35,10 +35,10 @@ constexpr const char* kFooter =
 checkpoint there, to the bit; so does `lockstep train RUN_FOLDER`, from any folder. Ctrl-C, SIGTERM
 and a closed terminal finish the step, save and exit with 75; a second Ctrl-C stops at once. A NaN or
 infinite loss exits with 3. With --ranks a rank that dies or hangs is started again (--max-restarts);
-survive.* decides what stays in memory and when a rank hangs. With --ranks MIN:MAX the job goes on
+survive.* decides what stays in memory and when a rank hangs. With --ranks MIN:MAX the job continues
 with fewer ranks when no restart is left, and grows again: by itself, or by `lockstep resize`. The
-steps keep their sequences. --spares N take the place of a rank at once. Where a whole node is lost the others
-wait until the same command is started there again (--rejoin-timeout).
+steps keep their sequences. --spares N take the place of a rank at once. Where a whole node is lost
+the others wait until the same command is started there again (--rejoin-timeout).
 
 A relative path in a configuration is looked for beside that file, then in the current folder; run.dir
 is relative to the current folder.
@@ -291,7 +291,7 @@ void add_train(CLI::App& app, int& exit_code) {
   command
       ->add_option("-n,--ranks,--nproc-per-node,--nproc_per_node", flags->ranks,
                    "Workers on this machine, each a process (or a thread: comm.backend=threads); "
-                   "MIN:MAX: the job goes on while MIN are left")
+                   "MIN:MAX: the job continues while MIN are left")
       ->type_name("N or MIN:MAX")
       ->capture_default_str();
   command

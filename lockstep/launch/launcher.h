@@ -22,7 +22,7 @@
 // A stop request, an exit with 75 and what LaunchOptions::Restarts excludes end the job as ever.
 //
 // In an *elastic* job the next generation may have another number of ranks. A spare takes the place
-// of a rank that has failed; where there is none, a restart; where none is left, the job goes on
+// of a rank that has failed; where there is none, a restart; where none is left, the job continues
 // with fewer ranks. It grows when a restart is left again, or when somebody asks for that: a new
 // process starts as a spare, and when that is warm all ranks stop after the same step and begin in
 // another number. Ranks are numbered anew then, in the same order.
@@ -71,10 +71,10 @@ struct LaunchOptions {
     std::vector<int> final_codes;
   };
   Restarts restarts;  // equal on all nodes
-  // A job of one node may go on with fewer than ranks_per_node ranks, and have spares that stand
+  // A job of one node may continue with fewer than ranks_per_node ranks, and have spares that stand
   // by. Its ranks have links. Processes of spares find kSpareVariable, and wait for their place.
   struct Elastic {
-    int least = 0;   // ranks with which the job goes on; 0: it is not elastic
+    int least = 0;   // ranks with which the job continues; 0: it is not elastic
     int spares = 0;  // processes
     // A file that asks for another number of ranks (launch/resize_request.h).
     std::filesystem::path resize_file;

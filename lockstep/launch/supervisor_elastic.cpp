@@ -142,7 +142,7 @@ void Supervisor::hear_resize_request() {
   const bool accepted = *ranks >= options_.elastic.least && *ranks <= options_.ranks_per_node;
   answer_resize_request(
       file, accepted,
-      accepted ? fmt::format("the job goes on with {} rank{}", *ranks, *ranks == 1 ? "" : "s")
+      accepted ? fmt::format("the job continues with {} rank{}", *ranks, *ranks == 1 ? "" : "s")
                : fmt::format("the job cannot go on with {}: it runs with --ranks {}:{}", *ranks,
                              options_.elastic.least, options_.ranks_per_node));
   if (!accepted) return;

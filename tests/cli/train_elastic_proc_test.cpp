@@ -152,7 +152,7 @@ TEST_F(TrainElastic, GoesOnWithFewerRanksAndGrowsAgain) {
 TEST_F(TrainElastic, OfMirroredZeroDividesItsShardsAnew) {
   for (const std::string stage : {"1", "2", "3"}) {
     lose_one_and_grow("zero" + stage, "survive.mirror=true parallel.zero=" + stage,
-                      "divided anew among 3 ranks, that of rank 0 from its mirror");
+                      "resharded among 3 ranks, that of rank 0 from its mirror");
   }
 }
 

@@ -355,8 +355,7 @@ void restore_shards(const CommonStep& step, const std::optional<KeptShards>& min
 std::string describe(const CommonStep& step) {
   std::string text = "the shards in memory";
   if (step.holders.size() != static_cast<std::size_t>(step.workers)) {
-    text +=
-        fmt::format(" divided anew among {} rank{}", step.workers, step.workers == 1 ? "" : "s");
+    text += fmt::format(" resharded among {} rank{}", step.workers, step.workers == 1 ? "" : "s");
   }
   for (std::size_t worker = 0; worker < step.holders.size(); ++worker) {
     if (!step.mirrored[worker]) continue;

@@ -12,7 +12,7 @@
 //
 // Where a shard and its mirror are lost together the run continues from the newest checkpoint.
 //
-// The next generation may have another number of workers, and number them anew. Then every worker
+// The next generation may have another number of workers, and number them again. Then every worker
 // gets the parts of its new shard from the holders of the former shards that overlap it:
 //
 //   a block of 3 workers   | 0     | 1     | 2     |
@@ -90,7 +90,7 @@ CommonStepSearch find_common_step(const std::optional<KeptShards>& mine, RunGrou
 void restore_shards(const CommonStep& step, const std::optional<KeptShards>& mine, RunGroup group,
                     nn::Replica& replica);
 // "the shards in memory, that of rank 2 from its mirror on rank 0"; with another number of workers
-// also "divided anew among 3 ranks"
+// also "resharded among 3 ranks"
 std::string describe(const CommonStep& step);
 
 }  // namespace lockstep::train
