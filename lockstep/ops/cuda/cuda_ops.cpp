@@ -18,6 +18,7 @@
 #include "lockstep/ops/cuda/float8/float8.h"
 #include "lockstep/ops/cuda/graph.h"
 #include "lockstep/ops/cuda/loss/loss.h"
+#include "lockstep/ops/cuda/norm/heads.h"
 #include "lockstep/ops/cuda/norm/norm.h"
 #include "lockstep/ops/cuda/optimizer/optimizer.h"
 #include "lockstep/ops/cuda/sample/sample.h"
@@ -229,6 +230,16 @@ void CudaOps::run(const ops::ScaledMatmul& call) { check_and_run_linear(call); }
 void CudaOps::run(const ops::UpdateScaling& call) { check_and_run(call); }
 void CudaOps::run(const ops::MergeAttention& call) { check_and_run(call); }
 void CudaOps::run(const ops::CopyColumns& call) { check_and_run(call); }
+void CudaOps::run(const ops::HeadNorm& call) { check_and_run(call); }
+void CudaOps::run(const ops::HeadNormBackward& call) {
+  check(call);
+  if (call.head_size > kMostNormedHead) {
+    fail(ErrorCode::kUnsupported,
+         "head_norm_backward: a GPU takes heads of at most {} elements, not {}", kMostNormedHead,
+         call.head_size);
+  }
+  run_checked(call);
+}
 
 std::string CudaOps::implementation(const LinearShape& shape, LinearPass pass) const {
   return linear_.implementation(shape, pass);
