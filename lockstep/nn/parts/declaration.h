@@ -38,6 +38,7 @@ class Declaration {
     spec_.experts = group;
     spec_.elsewhere = std::move(elsewhere);
   }
+  void reads_back() { spec_.reads_back = true; }
   // The parameter that was declared last is a shard.
   void shard(TensorShard shard) { spec_.parameters.back().shard = std::move(shard); }
   // Backward does not read the parameter that was declared last.

@@ -21,6 +21,7 @@
 #include "lockstep/ops/cuda/norm/heads.h"
 #include "lockstep/ops/cuda/norm/norm.h"
 #include "lockstep/ops/cuda/optimizer/optimizer.h"
+#include "lockstep/ops/cuda/routing/routing.h"
 #include "lockstep/ops/cuda/sample/sample.h"
 #include "lockstep/ops/cuda_module.h"
 #include "lockstep/tensor/cuda/check.h"
@@ -240,6 +241,21 @@ void CudaOps::run(const ops::HeadNormBackward& call) {
   }
   run_checked(call);
 }
+void CudaOps::run(const ops::Route& call) {
+  check(call);
+  if (call.logits.shape()[1] > kMostExperts) {
+    fail(ErrorCode::kUnsupported, "route: a GPU routes to at most {} experts, not {}", kMostExperts,
+         call.logits.shape()[1]);
+  }
+  run_checked(call);
+}
+void CudaOps::run(const ops::RouteBackward& call) { check_and_run(call); }
+void CudaOps::run(const ops::GatherTokens& call) { check_and_run(call); }
+void CudaOps::run(const ops::CombineTokens& call) { check_and_run(call); }
+void CudaOps::run(const ops::WeightRows& call) { check_and_run(call); }
+void CudaOps::run(const ops::AddCounts& call) { check_and_run(call); }
+void CudaOps::run(const ops::CountTargets& call) { check_and_run(call); }
+void CudaOps::run(const ops::BalanceExperts& call) { check_and_run(call); }
 
 std::string CudaOps::implementation(const LinearShape& shape, LinearPass pass) const {
   return linear_.implementation(shape, pass);

@@ -103,7 +103,8 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
   read.loss_factor = ops::Scalar(there.slice(1, 1));
   const std::uint64_t key = draws_ ? micro_batch.first_sequence : 0;
   const bool has_capacity = captured_.size() < kMostCaptured || captured_.contains(key);
-  if (!may_capture || !ops.can_capture() || !has_capacity || replica_.calibrates()) {
+  const bool can_capture = ops.can_capture() && !replica_.reads_back();
+  if (!may_capture || !can_capture || !has_capacity || replica_.calibrates()) {
     replica_.forward_backward(batch, read);
     return;
   }
