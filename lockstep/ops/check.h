@@ -20,10 +20,9 @@ namespace lockstep::ops {
 
 // What an implementation supports.
 struct Accepts {
-  Device device;        // where all tensors lie
-  bool f64 = false;     // as a compute type
-  bool z = false;       // in the backward of linear layers
-  bool windows = true;  // of attention
+  Device device;     // where all tensors lie
+  bool f64 = false;  // as a compute type
+  bool z = false;    // in the backward of linear layers
 };
 
 void check(const Linear& op, const Accepts& accepts = {});

@@ -124,7 +124,7 @@ void CudaOps::queue(Work&& work) {
 
 template <class Call>
 void CudaOps::check(const Call& call) const {
-  ops::check(call, {.device = device(), .z = true, .windows = false});
+  ops::check(call, {.device = device(), .z = true});
 }
 
 template <class Call>
