@@ -7,21 +7,20 @@
 #include "lockstep/tensor/cuda_driver.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/options/part_limits.h"
 
 namespace lockstep::train {
 namespace {
 
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
-  if (const PartLimit limit = part_limit(options, PartPlace::kGpu); !limit.part.empty()) {
-    return fmt::format("{}; {}", limit.part, limit.advice);
-  }
   if (options.parallel.tensor > 1) {
     return fmt::format("parallel.tensor = {}; use one rank", options.parallel.tensor);
   }
   if (options.parallel.context > 1) {
     return fmt::format("parallel.context = {}; leave it out", options.parallel.context);
+  }
+  if (options.parallel.expert > 1) {
+    return fmt::format("parallel.expert = {}; leave it out", options.parallel.expert);
   }
   if (options.parallel.pipeline > 1 && (options.parallel.pipeline_schedule.starts_with("zb") ||
                                         parallel::slices_tokens(options.parallel))) {
