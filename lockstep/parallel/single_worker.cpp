@@ -34,7 +34,7 @@ void SingleWorker::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const bool tree = reduction_ == Reduction::kTree;
   mover_.begin_micro_batch(!tree && index > 0);
   if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
-  if ((tree || index == 0) && !mover_.moves_gradients()) replica_->zero_gradients();
+  if ((tree || index == 0) && !mover_.moves_gradients()) replica_->begin_gradients();
 }
 
 void SingleWorker::finish_tree(nn::FlatRange range) {

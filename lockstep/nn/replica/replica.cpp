@@ -62,6 +62,7 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
   make_states();
   make_files(memory.file);
   make_views();
+  find_overwriting_blocks();
 }
 
 void Replica::make_files(const io::TierFileOptions& options) {
@@ -268,7 +269,35 @@ void Replica::update_scaling() const {
 }
 
 void Replica::zero_gradients() {
+  new_gradients_ = false;
   ops_.in_order([this] { zero_if_given(states_.gradients); });
+}
+
+// Blocks that overwrite the gradients of all parameters that they own, which no other block uses.
+// Stages of a pipeline compute several micro-batches at a time, and none of them is surely the
+// first.
+void Replica::find_overwriting_blocks() {
+  const bool is_whole = ops::is_given(states_.gradients) && !plan_.sharding.gradients &&
+                        !ops::is_given(delayed_gradients_);
+  overwriting_.assign(model_.size(), is_whole && model_.stages() == 1 &&
+                                         model_.chunks().size() == 1 && plan_.setup.slices.empty());
+  for (std::size_t block = 0; block < model_.size(); ++block) {
+    const std::vector<ParameterSpec>& parameters = plan_.specs[block].parameters;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const FlatParameter* place = plan_.flat.place(block, i);
+      if (place == nullptr) continue;
+      if (place->block != block || !parameters[i].overwrites) overwriting_[place->block] = false;
+    }
+  }
+}
+
+void Replica::begin_gradients() {
+  ops_.in_order([this] {
+    for (std::size_t block = 0; block < model_.size(); ++block) {
+      if (!overwriting_[block]) zero_if_given(states_.slice(plan_.flat.range(block)).gradients);
+    }
+  });
+  new_gradients_ = true;
 }
 
 // A master copy on the host, beside a GPU.

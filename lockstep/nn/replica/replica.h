@@ -89,6 +89,13 @@ class Replica {
   void initialise(std::uint64_t seed, int threads = 1);
   // Gradients in a file are not zeroed: the mover starts again.
   void zero_gradients();
+  // The same for a step whose next computation is a micro-batch: what its backward overwrites is
+  // not zeroed. Saves a pass over the gradients, and the reading of zeros.
+  void begin_gradients();
+  // Whether the next backward overwrites gradients. Where it was captured and launched, the caller
+  // says that they are written.
+  bool has_new_gradients() const { return new_gradients_; }
+  void gradients_are_written() { new_gradients_ = false; }
   // Rounds the master copy to the parameters: all of them, or this worker's shards.
   void round_parameters();
 
@@ -297,6 +304,7 @@ class Replica {
   Tensor parameter_at(int step, const FlatParameter* place) const;
   Tensor gradient_at(const FlatParameter* place) const;
   void reset_scaling();
+  void find_overwriting_blocks();
   void check(const Batch& batch) const;
   void forward_block(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
                      const plan::BufferCounts& use, bool training, const Tensor& logits);
@@ -333,7 +341,9 @@ class Replica {
   Tensor scaling_;
   Tensor amax_;
   bool calibrates_ = false;
-  Tensor memory_gradient_;  // where no other stage sends it
+  std::vector<bool> overwriting_;  // by block: backward overwrites new gradients
+  bool new_gradients_ = false;     // those of overwriting blocks hold nothing
+  Tensor memory_gradient_;         // where no other stage sends it
   std::vector<BlockViews> views_;
   std::vector<Slot> slots_;
   std::vector<ChunkMessages> messages_;

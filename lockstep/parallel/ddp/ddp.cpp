@@ -210,7 +210,7 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   mover_.begin_micro_batch(!tree && index > 0);
   if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
   if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
-    replica_->zero_gradients();
+    count == 0 ? replica_->zero_gradients() : replica_->begin_gradients();
   }
   micro_batches_ = count;
   is_last_ = index + 1 == count;

@@ -84,7 +84,7 @@ void Zero::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if (!sharding.gradients) {
     if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
     if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
-      replica_->zero_gradients();
+      count == 0 ? replica_->zero_gradients() : replica_->begin_gradients();
     }
   }
   resume_micro_batch(index, count);

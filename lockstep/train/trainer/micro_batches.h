@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "lockstep/nn/replica/replica.h"
@@ -52,11 +53,12 @@ class MicroBatches {
 
   nn::Replica& replica_;
   bool draws_;
-  std::size_t queued_ = 0;                      // losses on their way from a GPU
-  std::vector<double> sums_;                    // of each micro-batch
-  std::vector<PinnedBuffer> returned_;          // from a GPU, one for each micro-batch of a step
-  std::vector<PinnedBuffer> numbers_;           // likewise, to a GPU
-  std::map<std::uint64_t, Captured> captured_;  // by the first sequence
+  std::size_t queued_ = 0;              // losses on their way from a GPU
+  std::vector<double> sums_;            // of each micro-batch
+  std::vector<PinnedBuffer> returned_;  // from a GPU, one for each micro-batch of a step
+  std::vector<PinnedBuffer> numbers_;   // likewise, to a GPU
+  // By what it does not read when it runs: whether gradients are new, and the first sequence.
+  std::map<std::pair<bool, std::uint64_t>, Captured> captured_;
 };
 
 }  // namespace lockstep::train
