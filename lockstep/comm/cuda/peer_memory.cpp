@@ -83,7 +83,9 @@ PeerMemory::PeerMemory(Communicator& host, int device) : host_(host), device_(de
     const bool same_gpu = std::strncmp(owner.bus, mine.bus, sizeof(mine.bus)) == 0;
     if (same_gpu) ++sharers_;
     if (same_gpu && owner.process != mine.process) shares_with_processes_ = true;
-    if (owner.process == mine.process) enable_access(device, owner);
+    if (owner.process != mine.process) continue;
+    ++ranks_here_;
+    enable_access(device, owner);
   }
 }
 

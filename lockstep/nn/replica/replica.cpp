@@ -294,7 +294,9 @@ void Replica::find_overwriting_blocks() {
 void Replica::begin_gradients() {
   ops_.in_order([this] {
     for (std::size_t block = 0; block < model_.size(); ++block) {
-      if (!overwriting_[block]) zero_if_given(states_.slice(plan_.flat.range(block)).gradients);
+      if (!overwriting_[block]) {
+        zero_if_given(slice_if_given(states_.gradients, plan_.flat.range(block)));
+      }
     }
   });
   new_gradients_ = true;
