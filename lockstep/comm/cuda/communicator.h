@@ -11,6 +11,7 @@
 
 #include "lockstep/comm/cuda/host_messages.h"
 #include "lockstep/comm/cuda/kernels.h"
+#include "lockstep/comm/cuda/mailbox.h"
 #include "lockstep/comm/cuda/peer_memory.h"
 #include "lockstep/comm/device_communicator.h"
 #include "lockstep/comm/native/task_queue.h"
@@ -56,6 +57,7 @@ class CudaCommunicator final : public Communicator {
   // A call outside of tasks, to its end.
   void execute(const Call& call);
   void queue(const Call& call, cudaStream_t stream, const Placed& placed);
+  void queue_message(const Call& call, cudaStream_t stream);
   Placed place(const Call& call) const;
   Placed agree(const Call& call);
   void queue_move(const Call& call, cudaStream_t stream, const Placed& placed);
@@ -82,6 +84,7 @@ class CudaCommunicator final : public Communicator {
   Peers peers_{};
   unsigned most_blocks_ = 1;
   std::optional<PeerMemory::Allocation> staging_;
+  std::optional<Mailbox> mailbox_;
   cudaStream_t stream_ = nullptr;  // of calls outside of tasks
   std::atomic<std::uint64_t> bytes_sent_{0};
   mutable std::mutex mutex_;
