@@ -29,7 +29,7 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
   if (plan.stages > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "pipeline",
                             .group = kCommunicationGroup,
-                            .bytes = device_communicator_bytes(false)});
+                            .bytes = device_communicator_bytes(false, true)});
   }
   if (position.workers > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "communicator",

@@ -24,8 +24,7 @@ std::string unserved_by_gpu(const TrainOptions& options) {
   if (options.parallel.context > 1) {
     return fmt::format("parallel.context = {}; leave it out", options.parallel.context);
   }
-  if (options.parallel.pipeline > 1 && (options.parallel.pipeline_schedule.starts_with("zb") ||
-                                        parallel::slices_tokens(options.parallel))) {
+  if (parallel::slices_tokens(options.parallel)) {
     return fmt::format("parallel.pipeline_schedule = \"{}\"; use \"1f1b\"",
                        options.parallel.pipeline_schedule);
   }

@@ -39,7 +39,8 @@ class MeshGroups {
     if (options.pipeline > 1) {
       pipeline_ = group(plan::Axis::kPipeline);
       if (on_device) {
-        pipeline_on_device_ = parallel::communication_group(*pipeline_, options);
+        pipeline_on_device_ =
+            parallel::queued_group(*pipeline_, options, parallel::Queued::kMessages);
       }
       pipeline_axis_.emplace(*pipeline_, on_device ? *pipeline_on_device_ : *pipeline_);
     }

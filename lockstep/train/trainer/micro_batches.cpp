@@ -128,6 +128,7 @@ std::vector<double> MicroBatches::losses() {
   if (replica_.ops().device() == Device{}) return sums_;
   replica_.ops().synchronize();
   if (const nn::TensorAxis* const tensor = replica_.tensor_axis()) tensor->throw_failure();
+  if (const nn::PipelineAxis* const pipeline = replica_.pipeline_axis()) pipeline->throw_failure();
   for (std::size_t i = 0; i < queued_; ++i) {  // backwards come in the order of micro-batches
     const Tensor losses = returned_[i].tensor(DType::kF32, replica_.losses().shape());
     sums_[i] = sum_in_order(losses.as<const float>());
