@@ -26,6 +26,11 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
                             .group = kCommunicationGroup,
                             .bytes = device_communicator_bytes(true)});
   }
+  if (options.context > 1 && plan.device != Device{}) {
+    plan.outside.push_back({.name = "context group",
+                            .group = kCommunicationGroup,
+                            .bytes = device_communicator_bytes(true, true)});
+  }
   if (plan.stages > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "pipeline",
                             .group = kCommunicationGroup,

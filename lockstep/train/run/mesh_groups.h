@@ -35,7 +35,13 @@ class MeshGroups {
       tensor_axis_.emplace(*tensor_, on_device ? *tensor_on_device_ : *tensor_);
     }
     if (options.expert > 1) expert_axis_.emplace(*(expert_ = group(plan::Axis::kExpert)));
-    if (options.context > 1) context_axis_.emplace(*(context_ = group(plan::Axis::kContext)));
+    if (options.context > 1) {
+      context_ = group(plan::Axis::kContext);
+      if (on_device) {
+        context_on_device_ = parallel::queued_group(*context_, options, parallel::Queued::kBoth);
+      }
+      context_axis_.emplace(on_device ? *context_on_device_ : *context_);
+    }
     if (options.pipeline > 1) {
       pipeline_ = group(plan::Axis::kPipeline);
       if (on_device) {
@@ -63,6 +69,7 @@ class MeshGroups {
   std::unique_ptr<Communicator> pipeline_;
   // The same ranks, over the memory of GPUs.
   std::unique_ptr<Communicator> tensor_on_device_;
+  std::unique_ptr<Communicator> context_on_device_;
   std::unique_ptr<Communicator> pipeline_on_device_;
   std::unique_ptr<Communicator> data_;
   std::optional<nn::TensorAxis> tensor_axis_;

@@ -104,7 +104,9 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
   const std::uint64_t key = draws_ ? micro_batch.first_sequence : 0;
   const bool has_capacity = captured_.size() < kMostCaptured || captured_.contains(key);
   nn::TensorAxis* const tensor = replica_.tensor_axis();
-  const bool is_capturable = ops.can_capture() && (tensor == nullptr || tensor->can_capture());
+  // Messages of a context group cannot be captured.
+  const bool is_capturable = ops.can_capture() && replica_.context_axis() == nullptr &&
+                             (tensor == nullptr || tensor->can_capture());
   if (!may_capture || !is_capturable || !has_capacity || replica_.calibrates()) {
     replica_.forward_backward(batch, read);
     return;
@@ -128,6 +130,7 @@ std::vector<double> MicroBatches::losses() {
   if (replica_.ops().device() == Device{}) return sums_;
   replica_.ops().synchronize();
   if (const nn::TensorAxis* const tensor = replica_.tensor_axis()) tensor->throw_failure();
+  if (const nn::ContextAxis* const context = replica_.context_axis()) context->throw_failure();
   if (const nn::PipelineAxis* const pipeline = replica_.pipeline_axis()) pipeline->throw_failure();
   for (std::size_t i = 0; i < queued_; ++i) {  // backwards come in the order of micro-batches
     const Tensor losses = returned_[i].tensor(DType::kF32, replica_.losses().shape());
