@@ -21,10 +21,20 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
          .group = kCommunicationGroup,
          .bytes = TreeSum::bytes(plan.flat.elements(), position.most_micro_batches)});
   }
+  if (options.tensor > 1 && plan.device != Device{}) {
+    plan.outside.push_back({.name = "tensor group",
+                            .group = kCommunicationGroup,
+                            .bytes = device_communicator_bytes(true)});
+  }
+  if (options.context > 1 && plan.device != Device{}) {
+    plan.outside.push_back({.name = "context group",
+                            .group = kCommunicationGroup,
+                            .bytes = device_communicator_bytes(true, true)});
+  }
   if (plan.stages > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "pipeline",
                             .group = kCommunicationGroup,
-                            .bytes = device_communicator_bytes(false)});
+                            .bytes = device_communicator_bytes(false, true)});
   }
   if (position.workers > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "communicator",

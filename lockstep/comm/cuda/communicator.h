@@ -12,6 +12,7 @@
 
 #include "lockstep/comm/cuda/host_messages.h"
 #include "lockstep/comm/cuda/kernels.h"
+#include "lockstep/comm/cuda/mailbox.h"
 #include "lockstep/comm/cuda/peer_memory.h"
 #include "lockstep/comm/device_communicator.h"
 #include "lockstep/comm/native/task_queue.h"
@@ -60,6 +61,7 @@ class CudaCommunicator final : public Communicator {
   void queue(const Call& call, cudaStream_t stream, const Placed& placed);
   // Waits where this rank has queued many calls on streams that are not done.
   void pace(cudaStream_t stream);
+  void queue_message(const Call& call, cudaStream_t stream);
   Placed place(const Call& call) const;
   Placed agree(const Call& call);
   void queue_move(const Call& call, cudaStream_t stream, const Placed& placed);
@@ -86,6 +88,7 @@ class CudaCommunicator final : public Communicator {
   Peers peers_{};
   unsigned most_blocks_ = 1;
   std::optional<PeerMemory::Allocation> staging_;
+  std::optional<Mailbox> mailbox_;
   cudaStream_t stream_ = nullptr;  // of calls outside of tasks
   std::optional<LateFrees> late_frees_;
   std::array<cudaEvent_t, 2> paces_{};

@@ -40,7 +40,8 @@ class PeerMemory {
   // Where data begins; nothing if it does not lie in symmetric memory.
   std::optional<Place> find(const std::byte* data, std::size_t bytes) const;
 
-  // Ranks that use this rank's GPU, itself included, and whether they are of several processes.
+  // The most ranks that use the same GPU, alike on all ranks, and whether those of this rank's GPU
+  // are of several processes.
   int sharers() const { return sharers_; }
   bool shares_with_processes() const { return shares_with_processes_; }
   // Whether other ranks are threads of this process.

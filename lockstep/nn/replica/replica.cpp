@@ -54,7 +54,7 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
     host_ops_ = make_cpu_ops(CpuSet::of_this_thread().count());
   }
   if (ops.device() != Device{}) {
-    device_batch_ = DeviceBatch(plan_.setup.shape, model_.block(0).features(), ops.device());
+    device_batch_ = DeviceBatch(plan_.setup, model_.block(0).features(), ops.device());
   }
   for (const FlatParameter& parameter : plan_.flat.all()) {
     if (!parameter.shard.is_replicated()) tensor_group_ = parameter.shard.group;

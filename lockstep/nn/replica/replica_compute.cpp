@@ -216,9 +216,15 @@ void Replica::backward_weight(std::size_t chunk, const plan::BufferCounts& use) 
 
 // Messages of a micro-batch that is in the stages alone.
 void Replica::exchange(const Flow& flow, int stage, bool sends) const {
-  ops_.synchronize();
+  const bool queues = pipeline_axis_->queues();
+  if (!queues) ops_.synchronize();
   for (const Tensor& tensor : {flow.x, flow.memory}) {
     if (!ops::is_given(tensor)) continue;
+    if (queues) {
+      sends ? pipeline_axis_->queue_send(ops_, tensor, stage)
+            : pipeline_axis_->queue_receive(ops_, tensor, stage);
+      continue;
+    }
     pipeline_axis_->wait(sends ? pipeline_axis_->send(tensor, stage)
                                : pipeline_axis_->receive(tensor, stage));
   }

@@ -76,7 +76,7 @@ class Ddp : public Strategy {
   std::string compare_workers(bool whole) override;
   std::vector<Residual> residuals() override;
   TierMover* mover() override { return &mover_; }
-  bool needs_block_events() const override { return is_last_ || !device_update_; }
+  bool needs_block_events() const override { return is_last_ || mover_.has_work(); }
   void leave() noexcept override;
 
  private:

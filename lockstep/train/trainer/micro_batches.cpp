@@ -104,13 +104,21 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
   const std::pair key{replica_.has_new_gradients(),
                       draws_ ? micro_batch.first_sequence : std::uint64_t{0}};
   const bool has_capacity = captured_.size() < kMostCaptured || captured_.contains(key);
-  if (!may_capture || !ops.can_capture() || !has_capacity || replica_.calibrates()) {
+  nn::TensorAxis* const tensor = replica_.tensor_axis();
+  // Messages of a context group cannot be captured.
+  const bool is_capturable = ops.can_capture() && replica_.context_axis() == nullptr &&
+                             (tensor == nullptr || tensor->can_capture());
+  if (!may_capture || !is_capturable || !has_capacity || replica_.calibrates()) {
     replica_.forward_backward(batch, read);
     return;
   }
   Captured& captured = captured_[key];
-  if (!captured.step && ++captured.runs >= kCapturedRun) {
+  if (captured.step) {
+    if (tensor != nullptr) tensor->add_sent(captured.bytes_sent);
+  } else if (++captured.runs >= kCapturedRun) {
+    const std::uint64_t before = tensor != nullptr ? tensor->bytes_sent() : 0;
     captured.step = capture(ops, [&] { replica_.forward_backward(batch, read); });
+    if (tensor != nullptr) captured.bytes_sent = tensor->bytes_sent() - before;
   }
   if (captured.step) {
     captured.step->launch();
@@ -123,6 +131,9 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
 std::vector<double> MicroBatches::losses() {
   if (replica_.ops().device() == Device{}) return sums_;
   replica_.ops().synchronize();
+  if (const nn::TensorAxis* const tensor = replica_.tensor_axis()) tensor->throw_failure();
+  if (const nn::ContextAxis* const context = replica_.context_axis()) context->throw_failure();
+  if (const nn::PipelineAxis* const pipeline = replica_.pipeline_axis()) pipeline->throw_failure();
   for (std::size_t i = 0; i < queued_; ++i) {  // backwards come in the order of micro-batches
     const Tensor losses = returned_[i].tensor(DType::kF32, replica_.losses().shape());
     sums_[i] = sum_in_order(losses.as<const float>());

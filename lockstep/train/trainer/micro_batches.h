@@ -40,6 +40,7 @@ class MicroBatches {
   struct Captured {
     int runs = 0;
     std::unique_ptr<CapturedStep> step;
+    std::uint64_t bytes_sent = 0;  // to the tensor group
   };
 
   // Whether forward and backward are queued together, on a GPU that has all stages.

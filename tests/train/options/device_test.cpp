@@ -35,7 +35,6 @@ TEST(RunDevice, IsTheOneThatIsNamed) {
 
 TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAuto) {
   const std::pair<const char*, std::function<void(TrainOptions&)>> unserved[] = {
-      {"parallel.tensor", [](TrainOptions& o) { o.parallel.tensor = 2; }},
       {"parallel.context", [](TrainOptions& o) { o.parallel.context = 2; }},
       {"several nodes",
        [](TrainOptions& o) {
@@ -51,7 +50,7 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
       {"parallel.pipeline_schedule",
        [](TrainOptions& o) {
          o.parallel.pipeline = 2;
-         o.parallel.pipeline_schedule = "zb_h1";
+         o.parallel.pipeline_schedule = "terapipe";
        }},
       {"offload.* with 2 workers",
        [](TrainOptions& o) {
@@ -70,6 +69,17 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
     options.device = "cpu";
     EXPECT_EQ(unused_gpu(options), "") << words;
   }
+}
+
+TEST(RunDevice, Fp8IsForOneRank) {
+  TrainOptions options;
+  options.precision = plan::Precision::kFp8;
+  options.device = "cuda";
+  options.parallel.tensor = 2;
+  EXPECT_THAT(refusal(options), HasSubstr("train.precision = \"fp8\" with 2 ranks"));
+  options.parallel.tensor = 1;
+  options.parallel.pipeline = 4;
+  EXPECT_THAT(refusal(options), HasSubstr("train.precision = \"fp8\" with 4 ranks"));
 }
 
 }  // namespace
