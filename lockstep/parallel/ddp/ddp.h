@@ -29,6 +29,7 @@
 #include "lockstep/parallel/strategy/step_waits.h"
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/parallel/strategy/worker_position.h"
+#include "lockstep/tensor/buffer.h"
 
 namespace lockstep::parallel {
 
@@ -110,11 +111,12 @@ class Ddp : public Strategy {
   std::vector<Bucket> buckets_;
   std::optional<TableRows> table_rows_;
   // With compression: a reducer for each bucket, and their memory.
+  std::unique_ptr<CodecDevice> codec_device_;
   std::vector<CompressedAllReduce> compressed_;
-  std::vector<float> residuals_;
+  Buffer residuals_;
   SymmetricBuffer staging_;
-  double loss_scale_ = 1;  // of the residuals
-  OwnClip own_clip_;       // with topk
+  double loss_scale_ = 1;      // of the residuals
+  OwnClip own_clip_;           // with topk
 
   // Of this step.
   std::int64_t step_ = 0;

@@ -31,10 +31,6 @@ std::string unserved_by_gpu(const TrainOptions& options) {
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
   }
-  if (options.parallel.compression.compression != parallel::Compression::kNone) {
-    return fmt::format("parallel.compression = \"{}\"; leave it out",
-                       name(options.parallel.compression.compression));
-  }
   if (const std::string text = parallel::zero_plus_plus(options.parallel); !text.empty()) {
     return text + "; leave it out";
   }
