@@ -343,6 +343,22 @@ void Ddp::wait_for_buckets() {
   waits_.add(seconds_since(begin));
 }
 
+// In FP8 all workers scale alike, by the largest magnitude that any of them has seen. The first
+// scales come from each worker's own first micro-batch; from the first update on they are those of
+// worker 0, which has micro-batches if any worker has.
+void Ddp::agree_on_scaling() {
+  if (!ops::is_given(replica_->scaling()) || workers() == 1) return;
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kWaiting, .kind = "agree", .of = "on scales"});
+  const auto data = [](const Tensor& tensor) {
+    return Data(tensor.data(), tensor.elements(), tensor.dtype());
+  };
+  const auto begin = SteadyClock::now();
+  group_->all_reduce(data(replica_->amax()), ReduceOp::kMax);
+  if (!std::exchange(scales_agree_, true)) group_->broadcast(data(replica_->scaling()), 0);
+  waits_.add(seconds_since(begin));
+}
+
 UpdateResult Ddp::traced_update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (table_rows_) table_rows_->add(*replica_);
@@ -358,6 +374,7 @@ UpdateResult Ddp::traced_update(const UpdateRequest& request) {
                              .rate = request.rate,
                              .loss_scale = request.loss_scale};
   if (device_update_) return device_update_->run(beside);
+  replica_->update_scaling();
   return local_update(*replica_, mover_, beside);
 }
 
@@ -383,6 +400,7 @@ std::optional<double> Ddp::commit_step(std::span<const double> losses) {
 UpdateResult Ddp::update(const UpdateRequest& request) {
   finish_gradients();
   has_gradients_ = false;
+  agree_on_scaling();
   return traced_update(request);
 }
 

@@ -92,6 +92,7 @@ class Ddp : public Strategy {
   std::uint64_t exchange_rows();
   void finish_gradients();
   void wait_for_buckets();
+  void agree_on_scaling();
   UpdateResult traced_update(const UpdateRequest& request);
   TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;
   WorkerPosition position() const { return {workers(), worker(), most_micro_batches_}; }
@@ -117,6 +118,7 @@ class Ddp : public Strategy {
   SymmetricBuffer staging_;
   double loss_scale_ = 1;      // of the residuals
   OwnClip own_clip_;           // with topk
+  bool scales_agree_ = false;  // in FP8: those of all workers are the same
 
   // Of this step.
   std::int64_t step_ = 0;

@@ -38,9 +38,15 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return fmt::format("parallel.algorithm = \"{}\"; leave it \"auto\"",
                        options.parallel.algorithm);
   }
-  if (options.batch.workers > 1 && options.precision == plan::Precision::kFp8) {
-    return fmt::format("train.precision = \"fp8\" with {} workers; use bf16",
-                       options.batch.workers);
+  if (options.batch.workers > 1 && options.precision == plan::Precision::kFp8 &&
+      (options.parallel.zero > 0 || options.parallel.pipeline > 1)) {
+    return options.parallel.zero > 0
+               ? fmt::format(
+                     "train.precision = \"fp8\" with parallel.zero = {}; use bf16, or DDP "
+                     "(parallel.zero = 0)",
+                     options.parallel.zero)
+               : fmt::format("train.precision = \"fp8\" with {} workers of a pipeline; use bf16",
+                             options.batch.workers);
   }
   if (options.batch.workers > 1 && options.parallel.machines > 1 &&
       options.parallel.comm.device_backend == DeviceBackend::kNative) {
