@@ -66,6 +66,7 @@ class MachineExchange : public Exchange {
   std::unique_ptr<Communicator> inside_;  // the workers of this node
   std::unique_ptr<Communicator> across_;  // of this worker's lane; null on one node
   std::unique_ptr<FlatExchange> flat_;    // for sums in the order of the tree; else null
+  std::unique_ptr<CodecDevice> codec_device_;
   std::unique_ptr<PartWire> weights_;
   std::unique_ptr<PartWire> gradients_;
   SymmetricBuffer staging_;

@@ -31,9 +31,6 @@ std::string unserved_by_gpu(const TrainOptions& options) {
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
   }
-  if (const std::string text = parallel::zero_plus_plus(options.parallel); !text.empty()) {
-    return text + "; leave it out";
-  }
   if (options.parallel.algorithm != kAutoAlgorithm) {
     return fmt::format("parallel.algorithm = \"{}\"; leave it \"auto\"",
                        options.parallel.algorithm);
