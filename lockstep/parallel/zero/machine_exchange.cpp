@@ -122,14 +122,15 @@ Tensor slice(const Tensor& whole, std::size_t first, std::size_t elements) {
 std::vector<Request> MachineExchange::memory(const ParallelOptions& options,
                                              const MachineGrid& grid, const nn::MemoryPlan& plan) {
   // On a GPU symmetric memory is whole pages, and there is a communicator more for workers of
-  // several nodes, and for sums in the order of the tree.
+  // several nodes, and for sums in the order of the tree: for them the memory of the node's
+  // communicator is any.
   const bool on_gpu = options.device != Device{};
   const auto allocated = [&](std::size_t bytes) {
     return on_gpu ? symmetric_device_bytes(std::max<std::size_t>(bytes, 1)) : bytes;
   };
   std::size_t others = codec_device_bytes(options.device);
-  if (on_gpu && grid.machines > 1) others += device_communicator_bytes(false);
-  if (on_gpu && options.reduction == Reduction::kTree) others += device_communicator_bytes(false);
+  if (on_gpu && grid.machines > 1) others += device_communicator_bytes(true);
+  if (on_gpu && options.reduction == Reduction::kTree) others += device_communicator_bytes(true);
   std::vector<Request> requests;
   requests.push_back({.name = "exchange",
                       .group = kCommunicationGroup,
