@@ -162,7 +162,8 @@ UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const Machi
 
 MachineExchange::MachineExchange(Communicator& world, const ParallelOptions& options,
                                  const MachineGrid& grid)
-    : options_(options),
+    : world_(world),
+      options_(options),
       grid_(grid),
       worker_(world.rank()),
       codec_device_(make_codec_device(options.device)) {
@@ -179,9 +180,23 @@ void MachineExchange::start(const nn::MemoryPlan& plan) {
       std::make_unique<PartWire>(options_.quantized_gradients, plan.setup.gradient, *codec_device_);
   staging_ = inside_->allocate(staging_bytes(options_, grid_, plan));
   secondary_firsts_ = secondary_firsts(options_, grid_, plan);
-  if (secondary_firsts_.empty()) return;
-  secondary_ = inside_->allocate(secondary_firsts_.back());
-  kept_.assign(plan.flat.blocks(), false);
+  if (!secondary_firsts_.empty()) {
+    secondary_ = inside_->allocate(secondary_firsts_.back());
+    kept_.assign(plan.flat.blocks(), false);
+  }
+  if (across_ && options_.device != Device{}) prepare_lanes();
+}
+
+// A communicator of a GPU allocates what it needs for the memory of others in its first call. That
+// may wait for kernels of other lanes in this process, so one lane does it after another.
+void MachineExchange::prepare_lanes() {
+  const SymmetricBuffer& memory = secondary_firsts_.empty() ? staging_ : secondary_;
+  for (int place = 0; place < grid_.places; ++place) {
+    if (place == grid_.place_of(worker_)) {
+      across_->broadcast(Data(memory.data(), 1, DType::kU8), 0);
+    }
+    world_.barrier();
+  }
 }
 
 std::span<std::byte> MachineExchange::staging(std::size_t first, std::size_t bytes) const {
