@@ -186,6 +186,9 @@ class Replica {
   void set_scaling(const Tensor& scaling);  // on the CPU
   // Whether the next micro-batch finds the first scales.
   bool calibrates() const { return calibrates_; }
+  // f32, for each row of the scaling the amax of this step's micro-batches so far. Workers that
+  // share a step take the largest of all before the update.
+  const Tensor& amax() const { return amax_; }
   // With an update: takes the amax of its micro-batches into the scaling.
   void update_scaling() const;
   // f64, for an optimizer: as many as there are blocks, or more.

@@ -9,6 +9,7 @@
 #include "lockstep/base/file/content_hash.h"
 #include "lockstep/base/math/counter_rng.h"
 #include "lockstep/base/system/clock.h"
+#include "lockstep/comm/device_communicator.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/nn/replica/state_stream.h"
 #include "lockstep/parallel/communication/gathered.h"
@@ -28,8 +29,8 @@ CompressedAllReduce::Memory memory_of(std::span<const Bucket> buckets, DType gra
                                       const ParallelOptions& options) {
   CompressedAllReduce::Memory all;
   for (const Bucket& bucket : buckets) {
-    const auto one =
-        CompressedAllReduce::memory(bucket.range.elements, gradients, workers, options.compression);
+    const auto one = CompressedAllReduce::memory(bucket.range.elements, gradients, workers,
+                                                 options.compression, options.device);
     all.residual_elements += one.residual_elements;
     all.staging_bytes = std::max(all.staging_bytes, one.staging_bytes);
   }
@@ -95,8 +96,15 @@ std::vector<Request> Ddp::memory(const ParallelOptions& options, const WorkerPos
   if (compresses(options)) {
     const auto memory =
         memory_of(buckets(options, position, plan), plan.setup.gradient, position.workers, options);
-    requests.push_back(
-        {.name = "compression", .group = kCommunicationGroup, .bytes = memory.bytes()});
+    // On a GPU the staging is whole pages of symmetric memory.
+    const bool in_pages = options.device != Device{} && position.workers > 1;
+    const std::size_t staging =
+        in_pages ? symmetric_device_bytes(std::max<std::size_t>(memory.staging_bytes, 1))
+                 : memory.staging_bytes;
+    requests.push_back({.name = "compression",
+                        .group = kCommunicationGroup,
+                        .bytes = memory.residual_elements * sizeof(float) + staging +
+                                 codec_device_bytes(options.device)});
   }
   return requests;
 }
@@ -136,15 +144,18 @@ void Ddp::start(nn::Replica& replica) {
 void Ddp::prepare_compression() {
   const DType dtype = replica_->setup().gradient;
   const auto all = memory_of(buckets_, dtype, workers(), options_);
-  residuals_.assign(all.residual_elements, 0);
+  // Before the allocation that all workers make together, since what a GPU does for one of these
+  // may wait for what it does for other workers of this process.
+  residuals_ = Buffer(all.residual_elements * sizeof(float), options_.device);
+  codec_device_ = make_codec_device(options_.device);
   staging_ = group_->allocate(all.staging_bytes);
-  std::span<float> residuals = residuals_;
+  std::span<float> residuals(reinterpret_cast<float*>(residuals_.data()), all.residual_elements);
   for (const Bucket& bucket : buckets_) {
-    const auto one =
-        CompressedAllReduce::memory(bucket.range.elements, dtype, workers(), options_.compression);
+    const auto one = CompressedAllReduce::memory(bucket.range.elements, dtype, workers(),
+                                                 options_.compression, options_.device);
     compressed_.emplace_back(*group_, options_.compression, bucket.range.elements, dtype,
                              residuals.first(one.residual_elements),
-                             std::span(staging_.data(), one.staging_bytes));
+                             std::span(staging_.data(), one.staging_bytes), *codec_device_);
     residuals = residuals.subspan(one.residual_elements);
   }
 }
@@ -332,19 +343,39 @@ void Ddp::wait_for_buckets() {
   waits_.add(seconds_since(begin));
 }
 
+// In FP8 all workers scale alike, by the largest magnitude that any of them has seen. The first
+// scales come from each worker's own first micro-batch; from the first update on they are those of
+// worker 0, which has micro-batches if any worker has.
+void Ddp::agree_on_scaling() {
+  if (!ops::is_given(replica_->scaling()) || workers() == 1) return;
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kWaiting, .kind = "agree", .of = "on scales"});
+  const auto data = [](const Tensor& tensor) {
+    return Data(tensor.data(), tensor.elements(), tensor.dtype());
+  };
+  const auto begin = SteadyClock::now();
+  group_->all_reduce(data(replica_->amax()), ReduceOp::kMax);
+  if (!std::exchange(scales_agree_, true)) group_->broadcast(data(replica_->scaling()), 0);
+  waits_.add(seconds_since(begin));
+}
+
 UpdateResult Ddp::traced_update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (table_rows_) table_rows_->add(*replica_);
-  if (device_update_) return device_update_->run(request);
-  if (workers() == 1) return local_update(*replica_, mover_, request);
-  optim::OptimizerOptions optimizer = optimizer_beside(options_.compression, request.optimizer);
-  if (takes_own_momentum(options_.compression.compression))
-    optimizer.max_grad_norm = 0;  // own_clip_ did
-  return local_update(*replica_, mover_,
-                      {.optimizer = optimizer,
-                       .updates = request.updates,
-                       .rate = request.rate,
-                       .loss_scale = request.loss_scale});
+  optim::OptimizerOptions optimizer = request.optimizer;
+  if (workers() > 1) {
+    optimizer = optimizer_beside(options_.compression, request.optimizer);
+    if (takes_own_momentum(options_.compression.compression)) {
+      optimizer.max_grad_norm = 0;  // own_clip_ did
+    }
+  }
+  const UpdateRequest beside{.optimizer = optimizer,
+                             .updates = request.updates,
+                             .rate = request.rate,
+                             .loss_scale = request.loss_scale};
+  if (device_update_) return device_update_->run(beside);
+  replica_->update_scaling();
+  return local_update(*replica_, mover_, beside);
 }
 
 void Ddp::finish_gradients() {
@@ -369,8 +400,8 @@ std::optional<double> Ddp::commit_step(std::span<const double> losses) {
 UpdateResult Ddp::update(const UpdateRequest& request) {
   finish_gradients();
   has_gradients_ = false;
-  const UpdateResult result = traced_update(request);
-  return result;
+  agree_on_scaling();
+  return traced_update(request);
 }
 
 std::uint64_t Ddp::bytes_across() const {

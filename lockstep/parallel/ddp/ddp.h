@@ -29,6 +29,7 @@
 #include "lockstep/parallel/strategy/step_waits.h"
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/parallel/strategy/worker_position.h"
+#include "lockstep/tensor/buffer.h"
 
 namespace lockstep::parallel {
 
@@ -91,6 +92,7 @@ class Ddp : public Strategy {
   std::uint64_t exchange_rows();
   void finish_gradients();
   void wait_for_buckets();
+  void agree_on_scaling();
   UpdateResult traced_update(const UpdateRequest& request);
   TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;
   WorkerPosition position() const { return {workers(), worker(), most_micro_batches_}; }
@@ -110,11 +112,13 @@ class Ddp : public Strategy {
   std::vector<Bucket> buckets_;
   std::optional<TableRows> table_rows_;
   // With compression: a reducer for each bucket, and their memory.
+  std::unique_ptr<CodecDevice> codec_device_;
   std::vector<CompressedAllReduce> compressed_;
-  std::vector<float> residuals_;
+  Buffer residuals_;
   SymmetricBuffer staging_;
-  double loss_scale_ = 1;  // of the residuals
-  OwnClip own_clip_;       // with topk
+  double loss_scale_ = 1;      // of the residuals
+  OwnClip own_clip_;           // with topk
+  bool scales_agree_ = false;  // in FP8: those of all workers are the same
 
   // Of this step.
   std::int64_t step_ = 0;

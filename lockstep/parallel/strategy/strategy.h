@@ -111,6 +111,7 @@ struct Residual {
   nn::FlatRange range;      // in the flat buffer of parameters
   std::span<float> values;  // of these elements
   Kind kind = Kind::kGradients;
+  Device device = {};  // where the values lie
 };
 
 class Strategy : public nn::BlockListener {

@@ -31,19 +31,20 @@ std::string unserved_by_gpu(const TrainOptions& options) {
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
     return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
   }
-  if (options.parallel.compression.compression != parallel::Compression::kNone) {
-    return fmt::format("parallel.compression = \"{}\"; leave it out",
-                       name(options.parallel.compression.compression));
-  }
-  if (const std::string text = parallel::zero_plus_plus(options.parallel); !text.empty()) {
-    return text + "; leave it out";
-  }
   if (options.parallel.algorithm != kAutoAlgorithm) {
     return fmt::format("parallel.algorithm = \"{}\"; leave it \"auto\"",
                        options.parallel.algorithm);
   }
   if (ranks_of(options) > 1 && options.precision == plan::Precision::kFp8) {
-    return fmt::format("train.precision = \"fp8\" with {} ranks; use bf16", ranks_of(options));
+    if (options.parallel.zero > 0) {
+      return fmt::format(
+          "train.precision = \"fp8\" with parallel.zero = {}; use bf16, or DDP (parallel.zero = 0)",
+          options.parallel.zero);
+    }
+    if (options.parallel.pipeline > 1 || options.parallel.tensor > 1) {
+      return fmt::format("train.precision = \"fp8\" with {} ranks of a mesh; use bf16",
+                         ranks_of(options));
+    }
   }
   if (ranks_of(options) > 1 && options.parallel.machines > 1 &&
       options.parallel.comm.device_backend == DeviceBackend::kNative) {

@@ -44,8 +44,6 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
        }},
       {"parallel.strategy",
        [](TrainOptions& o) { o.parallel.strategy = parallel::StrategyKind::kParameterServer; }},
-      {"parallel.compression",
-       [](TrainOptions& o) { o.parallel.compression.compression = parallel::Compression::kInt8; }},
       {"parallel.algorithm", [](TrainOptions& o) { o.parallel.algorithm = "ring"; }},
       {"parallel.pipeline_schedule",
        [](TrainOptions& o) {
