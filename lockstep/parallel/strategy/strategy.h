@@ -68,6 +68,8 @@ struct UpdateRequest {
   std::int64_t updates = 0;  // updates made before this one
   double rate = 0;
   double loss_scale = 1;  // as at the start of the step
+  // The update may go on beside the next forward (Strategy::finish_update).
+  bool may_overlap = false;
 };
 struct UpdateResult {
   double gradient_norm = 0;  // before clipping, without the loss scale
@@ -158,6 +160,9 @@ class Strategy : public nn::BlockListener {
   // cannot promise that.
   virtual std::optional<double> commit_step(std::span<const double> /*losses*/) { return {}; }
   virtual UpdateResult update(const UpdateRequest& request) = 0;
+  // Completes an update that may overlap. Called before anyone but the next forward reads states;
+  // a forward waits block by block. Rethrows the error of the update.
+  virtual void finish_update() {}
   virtual StepSummary end_step(const StepEnd& mine) = 0;
 
   // Takes part in a forward of others (a validation) without computing: provides this worker's

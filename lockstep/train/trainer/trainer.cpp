@@ -61,12 +61,18 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& stra
       micro_batches_(replica_, options_.model.dropout > 0, solved(options_.batch).accumulation),
       outside_(&device_memory_, bytes_of(replica_.plan().outside)),
       host_outside_(&host_memory_, bytes_of(replica_.plan().host_outside)) {
+  overlaps_update_ = ops.device() != Device{};
   replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
   set_state({});
 }
 
 Trainer::~Trainer() {
   if (started_) strategy_.leave();
+}
+
+nn::Replica& Trainer::replica() {
+  strategy_.finish_update();
+  return replica_;
 }
 
 void Trainer::start() {
@@ -250,7 +256,8 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   const parallel::UpdateRequest request{.optimizer = options_.optimizer,
                                         .updates = state_.updates,
                                         .rate = metrics.rate,
-                                        .loss_scale = metrics.loss_scale};
+                                        .loss_scale = metrics.loss_scale,
+                                        .may_overlap = overlaps_update_};
   strategy_.expect_update(request);
   std::optional<parallel::DeviceClock> clock;
   if (timed_ != nullptr) {

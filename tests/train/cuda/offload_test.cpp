@@ -35,11 +35,13 @@ TrainOptions options_of(plan::Precision precision, RecomputeChoice recompute, do
   return options;
 }
 
-// `collects`: after every step.
-Learned train(TrainOptions options, const nn::Tiers& tiers, bool collects = false) {
+// `collects`: after every step. `overlaps`: updates on the host, with the next forward.
+Learned train(TrainOptions options, const nn::Tiers& tiers, bool collects = false,
+              bool overlaps = true) {
   options.offload.tiers = tiers;
   Learned learned;
   run_workers(options, [&](Trainer& trainer, Communicator*) {
+    trainer.set_overlaps_update(overlaps);
     trainer.start();
     run_steps(trainer, kSteps, [&](const StepMetrics& metrics) {
       learned.losses.push_back(metrics.loss);
@@ -65,6 +67,21 @@ TEST_F(CudaOffload, DoesWhatTheGpuAloneDoes) {
           const double tolerance = precision == plan::Precision::kF32 ? 1e-5 : 2e-3;
           expect_near(train(options, tiers), alone, tolerance, tolerance * 20);
         }
+      }
+    }
+  }
+}
+
+TEST_F(CudaOffload, AnUpdateBesideTheNextForwardHasTheBitsOfOneThatIsAwaited) {
+  for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
+    for (const int micro : {2, 8}) {
+      TrainOptions options = options_of(precision, RecomputeChoice::kSelective, 0.5);
+      options.batch.micro = micro;
+      for (const nn::Tiers& tiers : host_tiers()) {
+        SCOPED_TRACE(tiers_text(tiers));
+        const Learned awaited = train(options, tiers, false, false);
+        EXPECT_EQ(train(options, tiers), awaited);
+        EXPECT_EQ(train(options, tiers, true), awaited);
       }
     }
   }
