@@ -126,6 +126,8 @@ class Strategy : public nn::BlockListener {
   // Called before the replica is made: allocates its symmetric memory, which stays in place.
   // parallel/footprint.h has its size, and the other memory of a strategy.
   virtual std::span<std::byte> symmetric_memory(std::size_t /*bytes*/) { return {}; }
+  // The same on the host, beside a GPU.
+  virtual std::span<std::byte> host_symmetric_memory(std::size_t /*bytes*/) { return {}; }
 
   // Called once, when worker 0's replica has its initial values: copies them to all workers.
   virtual void start(nn::Replica& replica) = 0;

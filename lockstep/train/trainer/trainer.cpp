@@ -25,8 +25,10 @@ nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strate
   check_limit(options, plan, ops, strategy.worker());
   nn::ReplicaMemory memory{
       .symmetric = {}, .device = &device, .host = &host, .file = options.offload.file()};
-  if (plan.symmetric_bytes() > 0)
-    memory.symmetric = strategy.symmetric_memory(plan.symmetric_bytes());
+  const std::size_t on_host = plan.device == Device{} ? 0 : plan.host_symmetric_layout.bytes;
+  const std::size_t symmetric = plan.symmetric_bytes() - on_host;
+  if (symmetric > 0) memory.symmetric = strategy.symmetric_memory(symmetric);
+  if (on_host > 0) memory.host_symmetric = strategy.host_symmetric_memory(on_host);
   return {model_of(options), std::move(plan), ops, memory};
 }
 
