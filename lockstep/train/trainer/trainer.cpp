@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/system/clock.h"
+#include "lockstep/parallel/offload/overlapped_update.h"
 #include "lockstep/parallel/single_worker.h"
 #include "lockstep/train/memory/choice.h"
 #include "lockstep/train/memory/run_plan.h"
@@ -75,6 +76,10 @@ Trainer::~Trainer() {
 nn::Replica& Trainer::replica() {
   strategy_.finish_update();
   return replica_;
+}
+
+bool Trainer::overlaps_update() const {
+  return overlaps_update_ && parallel::OverlappedUpdate::serves(replica_.plan());
 }
 
 void Trainer::start() {

@@ -113,6 +113,9 @@ class Trainer {
   // Whether an update on the host may go on during the next step's first forward, which waits for
   // it block by block: the same bits. By default beside a GPU; on the CPU both need the same cores.
   void set_overlaps_update(bool overlaps) { overlaps_update_ = overlaps; }
+  // Whether the end of a step may leave an update under way: to time steps, take one right after
+  // the other.
+  bool overlaps_update() const;
   // Is called in every step before its update.
   void set_before_update(std::function<void()> call) { before_update_ = std::move(call); }
   // What the replica's states are: the state after the last update, with the metrics of its step
