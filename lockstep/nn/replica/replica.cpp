@@ -38,19 +38,23 @@ States States::slice(FlatRange range) const {
 }
 
 Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory)
-    : model_(std::move(model)), plan_(std::move(plan)), ops_(ops), symmetric_(memory.symmetric) {
+    : model_(std::move(model)),
+      plan_(std::move(plan)),
+      ops_(ops),
+      symmetric_(memory.symmetric),
+      host_symmetric_(memory.host_symmetric) {
   check_made_for(plan_, model_, ops_);
-  if (symmetric_.size() < plan_.symmetric_bytes()) {
-    fail(ErrorCode::kInvalidArgument,
-         "the plan has {} bytes of symmetric memory; {} bytes were given", plan_.symmetric_bytes(),
-         symmetric_.size());
-  }
+  take_symmetric();
   symmetric_claim_ = MemoryClaim(memory.device, plan_.symmetric_layout.bytes);
   host_symmetric_claim_ = MemoryClaim(memory.host, plan_.host_symmetric_layout.bytes);
   arena_ = Arena(plan_.requests, plan_.layout, ops.device(), memory.device);
   host_arena_ = Arena(plan_.host_requests, plan_.host_layout, Device{}, memory.host);
-  if (ops.device() != Device{} && host_arena_.bytes() > 0) {
-    pinned_ = PinnedRange(host_arena_.data(), host_arena_.bytes());
+  const bool has_host = host_arena_.bytes() > 0 || !host_symmetric_.empty();
+  if (ops.device() != Device{} && has_host) {
+    if (host_arena_.bytes() > 0) pinned_ = PinnedRange(host_arena_.data(), host_arena_.bytes());
+    if (!host_symmetric_.empty()) {
+      pinned_symmetric_ = PinnedRange(host_symmetric_.data(), host_symmetric_.size());
+    }
     host_ops_ = make_cpu_ops(CpuSet::of_this_thread().count());
   }
   if (ops.device() != Device{}) {
@@ -63,6 +67,22 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
   make_files(memory.file);
   make_views();
   find_overwriting_blocks();
+}
+
+// The CPU's is one buffer.
+void Replica::take_symmetric() {
+  const std::size_t on_host = plan_.host_symmetric_layout.bytes;
+  const std::size_t given = symmetric_.size() + host_symmetric_.size();
+  const bool is_one = host_symmetric_.empty() && ops_.device() == Device{};
+  if (is_one && given >= plan_.symmetric_bytes()) {
+    host_symmetric_ = symmetric_.subspan(plan_.symmetric_layout.bytes);
+  }
+  if (symmetric_.size() >= plan_.symmetric_layout.bytes && host_symmetric_.size() >= on_host) {
+    return;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "the plan has {} bytes of symmetric memory; {} bytes were given", plan_.symmetric_bytes(),
+       given);
 }
 
 void Replica::make_files(const io::TierFileOptions& options) {
@@ -105,10 +125,12 @@ Tensor Replica::view(BufferPlace place, DType dtype, const Shape& shape) const {
   if (place.request == BlockRequests::kAbsent || place.tier == Tier::kFile) return {};
   const bool on_host = place.tier == Tier::kHost;
   if (!place.symmetric) return (on_host ? host_arena_ : arena_).tensor(place.request, dtype, shape);
-  const std::size_t offset =
-      on_host ? plan_.symmetric_layout.bytes + plan_.host_symmetric_layout.offsets[place.request]
-              : plan_.symmetric_layout.offsets[place.request];
-  return {symmetric_.data() + offset, dtype, shape, on_host ? Device{} : ops_.device()};
+  if (on_host) {
+    const std::size_t offset = plan_.host_symmetric_layout.offsets[place.request];
+    return {host_symmetric_.data() + offset, dtype, shape, Device{}};
+  }
+  const std::size_t offset = plan_.symmetric_layout.offsets[place.request];
+  return {symmetric_.data() + offset, dtype, shape, ops_.device()};
 }
 
 void Replica::make_states() {

@@ -60,8 +60,10 @@ struct StatePart {
 
 // Memory that is provided to a replica, and the budgets of what it allocates. All must outlive it.
 struct ReplicaMemory {
-  // Symmetric memory: MemoryPlan::symmetric_bytes(), first those of the device.
+  // Symmetric memory: MemoryPlan::symmetric_bytes(), first those of the device. On a GPU only
+  // those of the device, and those of the host by themselves.
   std::span<std::byte> symmetric = {};
+  std::span<std::byte> host_symmetric = {};
   MemoryBudget* device = nullptr;
   MemoryBudget* host = nullptr;
   // The options of the file tier. The plan counts its staging as outside memory.
@@ -286,6 +288,7 @@ class Replica {
 
   Tensor view(std::size_t request, DType dtype, const Shape& shape) const;
   Tensor view(BufferPlace place, DType dtype, const Shape& shape) const;
+  void take_symmetric();
   void make_states();
   void make_state_file(io::TierFileOptions options);
   void make_files(const io::TierFileOptions& options);
@@ -333,6 +336,8 @@ class Replica {
   MemoryClaim symmetric_claim_;
   MemoryClaim host_symmetric_claim_;
   std::span<std::byte> symmetric_;
+  std::span<std::byte> host_symmetric_;
+  PinnedRange pinned_symmetric_;  // host_symmetric_, beside a GPU
   States states_;
   std::unique_ptr<FlatFile> state_file_;
   std::vector<Tensor States::*> filed_states_;

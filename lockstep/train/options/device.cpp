@@ -51,9 +51,6 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return "ranks on several nodes with comm.device_backend = \"native\"; use \"auto\"";
   }
   const nn::Tiers& tiers = options.offload.tiers;
-  if (tiers.any() && options.batch.workers > 1) {
-    return fmt::format("offload.* with {} workers; use one worker", options.batch.workers);
-  }
   if (tiers.has_files()) return "offload.* = \"file\"; use \"host\"";
   if (tiers.in_place) return "offload.in_place; leave it out";
   return "";

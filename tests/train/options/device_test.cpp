@@ -50,11 +50,6 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.pipeline = 2;
          o.parallel.pipeline_schedule = "terapipe";
        }},
-      {"offload.* with 2 workers",
-       [](TrainOptions& o) {
-         o.batch.workers = 2;
-         o.offload.tiers.optimizer = Tier::kHost;
-       }},
       {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.optimizer = Tier::kFile; }},
       {"offload.in_place", [](TrainOptions& o) { o.offload.tiers.in_place = true; }}};
   for (const auto& [words, change] : unserved) {
