@@ -172,6 +172,7 @@ int train_rank(const train::RunSettings& given, World world) {
   const bool launched = world.size > 1 || supervisor;
   const train::StopSignal stop(!launched);  // a launcher says it for its ranks
   train::Survival survival;
+  if (supervisor) survival.stays = [&](int request) { supervisor->report_stays(request); };
   if (world.is_spare && supervisor) {
     // Its own number follows those of all ranks.
     train::warm_up(settings, world.rank);
@@ -182,7 +183,7 @@ int train_rank(const train::RunSettings& given, World world) {
   while (true) {
     std::optional<std::string> why;
     std::vector<int> hung;
-    survival.regroups = false;
+    survival.regroups = 0;
     if (world.most_size > 0) survival.numbering = world.generation;
     try {
       const auto outcome = train_with_others(settings, world, stop, supervisor, survival);

@@ -113,6 +113,8 @@ void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
       return;
     case JobMessage::Kind::kSlow:
       return evict(message);
+    case JobMessage::Kind::kStays:
+      return stay(message);
     default:
       return;
   }
@@ -125,6 +127,18 @@ void Coordinator::evict(const JobMessage& slow) {
   JobMessage message = slow;
   message.kind = JobMessage::Kind::kEvict;
   next_ = Action{.tell = std::move(message)};
+}
+
+// Until somebody asks again: each attempt stops all ranks, and the disk is as it was.
+void Coordinator::stay(const JobMessage& stays) {
+  if (!regroups_ || stays.count != regroup_requests_) return;
+  regroups_ = false;
+  regrouped_.clear();
+  const int asked = std::exchange(target_, size_);
+  prepare_notice(fmt::format(
+      "the job keeps its {}: their states are in no checkpoint, and would be lost. When one can be "
+      "saved, lockstep resize RUN {} asks for {} again",
+      counted_ranks(size_), asked, counted_ranks(asked)));
 }
 
 void Coordinator::leave(int node, Deadline now) {
@@ -282,7 +296,8 @@ std::optional<Coordinator::Action> Coordinator::adapt(Deadline now, bool asked_t
   const bool grows = size_ < target_ && warm_ > 0 && starting_ == 0;
   if (!grows && size_ <= target_) return std::nullopt;
   regroups_ = true;
-  JobMessage message{.kind = JobMessage::Kind::kRegroup, .generation = generation_};
+  JobMessage message{
+      .kind = JobMessage::Kind::kRegroup, .generation = generation_, .count = ++regroup_requests_};
   message.text = fmt::format("stopping {} after a step, to continue with {}", counted_ranks(size_),
                              std::min(size_ + warm_, target_));
   return Action{.tell = std::move(message)};
@@ -403,6 +418,7 @@ Coordinator::Action Coordinator::begin(bool any_kept) {
   finished_.clear();
   regrouped_.clear();
   regroups_ = false;
+  regroup_requests_ = 0;
   failed_ = 0;
   loss_.reset();
   lost_by_ = kNoDeadline;

@@ -7,7 +7,7 @@
 namespace lockstep {
 
 LeaveWatch::LeaveWatch(const SupervisorLink& link, Communicator* world, int generation,
-                       std::atomic<bool>& regroups)
+                       std::atomic<int>& regroups)
     : cancel_(make_pipe()) {
   // Signals are for the other threads.
   sigset_t all;
@@ -16,8 +16,8 @@ LeaveWatch::LeaveWatch(const SupervisorLink& link, Communicator* world, int gene
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::jthread([this, &link, world, generation, &regroups] {
     while (const auto request = link.await_request(generation, cancel_.read_end.get())) {
-      if (*request == SupervisorLink::Request::kRegroup) {
-        regroups = true;
+      if (request->regroup > 0) {
+        regroups = request->regroup;
       } else {
         if (world != nullptr) leave_world(*world, "the launcher has lost another node");
         return;

@@ -15,10 +15,10 @@ namespace lockstep {
 // In a thread of its own, until destruction. All outlive it.
 class LeaveWatch {
  public:
-  // `world` is nullptr for a single rank. Sets `regroups` if the ranks of that generation are to
-  // regroup.
+  // `world` is nullptr for a single rank. Sets `regroups` to the number of the last request to
+  // regroup in that generation.
   LeaveWatch(const SupervisorLink& link, Communicator* world, int generation,
-             std::atomic<bool>& regroups);
+             std::atomic<int>& regroups);
   ~LeaveWatch();
   LeaveWatch(const LeaveWatch&) = delete;
   LeaveWatch& operator=(const LeaveWatch&) = delete;

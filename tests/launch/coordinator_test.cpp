@@ -415,6 +415,26 @@ TEST_F(ElasticCoordinator, GivesTheJobTheRanksThatSomebodyAsksFor) {
   EXPECT_EQ(advance()->tell->count, 4);
 }
 
+// The ranks could not save what the next generation needs.
+TEST_F(ElasticCoordinator, KeepsItsRanksUntilSomebodyAsksAgain) {
+  make_job(0);
+  resize(2);
+  const JobMessage first = told();
+  EXPECT_EQ(first.kind, Kind::kRegroup);
+  EXPECT_EQ(first.count, 1);
+  JobMessage stays{.kind = Kind::kStays, .generation = 0, .count = first.count};
+  coordinator_.hear(0, stays, kNow);
+  EXPECT_THAT(told().text, HasSubstr("the job keeps its 4 ranks"));
+  EXPECT_FALSE(advance());
+  resize(3);
+  const JobMessage second = told();
+  EXPECT_EQ(second.kind, Kind::kRegroup);
+  EXPECT_EQ(second.count, 2);
+  coordinator_.hear(0, stays, kNow);  // the answer to the first, again
+  regroup(0, 4);
+  EXPECT_EQ(advance()->tell->count, 3);
+}
+
 TEST_F(ElasticCoordinator, PutsASpareInTheRanksPlaceAndStartsAnother) {
   make_job(1, 1, 4);
   auto action = advance();
