@@ -394,6 +394,8 @@ Coordinator::Action Coordinator::begin_adapted(bool any_kept, bool asked_to_stop
     end = failure_;
     if (!any_kept) return {.say = std::move(say), .end = end};
   }
+  // These take part. The pool reports what is left when they do, which is too late for adapt().
+  warm_ -= std::clamp(size - able, 0, warm_);
   size_ = size;
   if (size != before) {
     say.push_back(

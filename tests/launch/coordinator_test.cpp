@@ -462,6 +462,19 @@ TEST_F(ElasticCoordinator, PutsASpareInTheRanksPlaceAndStartsAnother) {
   EXPECT_EQ(action->tell->count, 3);  // they save
 }
 
+// The pool has not reported yet that its spare is a rank now.
+TEST_F(ElasticCoordinator, DoesNotRegroupForASpareThatTakesPart) {
+  make_job(0, 1);
+  EXPECT_EQ(advance()->start, 1);
+  pool(1, 0);
+  const auto action = after_loss(0, {0, 1}, 2);
+  ASSERT_TRUE(action && action->tell);
+  EXPECT_EQ(action->tell->count, 3);
+  EXPECT_FALSE(advance());
+  pool(0, 0);
+  EXPECT_FALSE(advance());
+}
+
 TEST_F(ElasticCoordinator, EndsTheJobWithFewerThanItNeeds) {
   make_job(0, 0, 3);
   auto action = after_loss(0, {1, 2}, 2);
