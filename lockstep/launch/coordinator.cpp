@@ -249,6 +249,8 @@ Coordinator::Action Coordinator::end_generation(Deadline now) {
   message.kind = JobMessage::Kind::kRecover;
   message.generation = generation_;
   message.time = std::chrono::ceil<milliseconds>(time);
+  // Ranks that have not met yet notice no loss, and may have states of the generation before.
+  message.leave = message.leave || (generation_ > 0 && !last_step_);
   if (!is_elastic()) {
     message.more = fmt::format("the job continues{}: {}", done.empty() ? "" : done + " was done",
                                restarts_left());

@@ -191,6 +191,28 @@ TEST_F(CoordinatorTest, GivesRanksTimeToNoticeALossThatNobodyKnowsTheCauseOf) {
   EXPECT_EQ(message.time, 0ms);
 }
 
+// Ranks that wait for one that has died before it met them notice nothing.
+TEST_F(CoordinatorTest, HasRanksLeaveThatHaveNotMetYet) {
+  begin();
+  coordinator_.hear(1, lost(), kNow);
+  EXPECT_FALSE(told().leave);  // none has states
+  ready(0, {0, 1});
+  ready(1, {3});
+  begin(1);
+  coordinator_.hear(1, lost(1), kNow);
+  EXPECT_TRUE(told().leave);
+  coordinator_ = make({fresh("job a"), fresh()});
+  begin();
+  coordinator_.hear(1, lost(), kNow);
+  told();
+  ready(0, {0, 1});
+  ready(1, {3});
+  begin(1);
+  coordinator_.reach(7, kNow);
+  coordinator_.hear(1, lost(1), kNow);
+  EXPECT_FALSE(told().leave);
+}
+
 TEST_F(CoordinatorTest, WaitsForANodeThatWasLost) {
   begin();
   coordinator_.leave(1, kNow);
