@@ -61,7 +61,8 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& stra
       host_memory_(name(Tier::kHost)),
       replica_(make_replica(options_, ops, strategy, device_memory_, host_memory_)),
       stage_run_(replica_, step_schedule_of(options_)),
-      micro_batches_(replica_, options_.model.dropout > 0, solved(options_.batch).accumulation),
+      micro_batches_(replica_, options_.model.dropout > 0,
+                     solved(options_.batch).accumulation * stage_run_.slices()),
       outside_(&device_memory_, bytes_of(replica_.plan().outside)),
       host_outside_(&host_memory_, bytes_of(replica_.plan().host_outside)) {
   overlaps_update_ = ops.device() != Device{};
