@@ -28,9 +28,6 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return fmt::format("parallel.pipeline_schedule = \"{}\"; use \"1f1b\"",
                        options.parallel.pipeline_schedule);
   }
-  if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
-    return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
-  }
   if (options.parallel.compression.compression != parallel::Compression::kNone) {
     return fmt::format("parallel.compression = \"{}\"; leave it out",
                        name(options.parallel.compression.compression));
@@ -89,7 +86,9 @@ std::string no_nccl(const TrainOptions& options) {
   const DeviceBackend backend = options.parallel.comm.device_backend;
   const bool needs_it = backend == DeviceBackend::kNccl ||
                         (backend == DeviceBackend::kAuto && options.parallel.machines > 1);
-  if (options.batch.workers == 1 || !needs_it) return "";
+  // Servers, and all that workers exchange with them, are on the host.
+  const bool by_servers = options.parallel.strategy == parallel::StrategyKind::kParameterServer;
+  if (options.batch.workers == 1 || by_servers || !needs_it) return "";
   const NcclInfo nccl = nccl_info();
   if (nccl.problem.empty()) return "";
   return fmt::format("{} workers without NCCL: {}", options.batch.workers, nccl.problem);

@@ -43,8 +43,6 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.machines = 2;
          o.parallel.comm.device_backend = DeviceBackend::kNative;
        }},
-      {"parallel.strategy",
-       [](TrainOptions& o) { o.parallel.strategy = parallel::StrategyKind::kParameterServer; }},
       {"parallel.compression",
        [](TrainOptions& o) { o.parallel.compression.compression = parallel::Compression::kInt8; }},
       {"parallel.algorithm", [](TrainOptions& o) { o.parallel.algorithm = "ring"; }},
