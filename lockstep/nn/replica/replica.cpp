@@ -1,6 +1,7 @@
 #include "lockstep/nn/replica/replica.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -42,7 +43,8 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
       plan_(std::move(plan)),
       ops_(ops),
       symmetric_(memory.symmetric),
-      host_symmetric_(memory.host_symmetric) {
+      host_symmetric_(memory.host_symmetric),
+      reading_(std::make_unique<std::shared_mutex>()) {
   check_made_for(plan_, model_, ops_);
   take_symmetric();
   symmetric_claim_ = MemoryClaim(memory.device, plan_.symmetric_layout.bytes);
@@ -335,6 +337,16 @@ Tensor Replica::parameter(std::string_view name) const {
 
 Tensor Replica::gradient(std::string_view name) const {
   return FlatParameters::view(states_.gradients, plan_.flat.find(name));
+}
+
+void Replica::set_reader(StateReader* reader) {
+  const std::lock_guard lock(*reading_);
+  reader_ = reader;
+}
+
+void Replica::before_change(std::size_t block) const {
+  const std::shared_lock lock(*reading_);
+  if (reader_ != nullptr) reader_->before_change(block);
 }
 
 void Replica::before_change_of_all() const {
