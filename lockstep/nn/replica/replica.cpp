@@ -51,8 +51,7 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
   host_symmetric_claim_ = MemoryClaim(memory.host, plan_.host_symmetric_layout.bytes);
   arena_ = Arena(plan_.requests, plan_.layout, ops.device(), memory.device);
   host_arena_ = Arena(plan_.host_requests, plan_.host_layout, Device{}, memory.host);
-  const bool has_host = host_arena_.bytes() > 0 || !host_symmetric_.empty();
-  if (ops.device() != Device{} && has_host) {
+  if (ops.device() != Device{} && plan_.tiers.any()) {
     if (host_arena_.bytes() > 0) pinned_ = PinnedRange(host_arena_.data(), host_arena_.bytes());
     if (!host_symmetric_.empty()) {
       pinned_symmetric_ = PinnedRange(host_symmetric_.data(), host_symmetric_.size());

@@ -48,7 +48,10 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return "workers on several nodes with comm.device_backend = \"native\"; use \"auto\"";
   }
   const nn::Tiers& tiers = options.offload.tiers;
-  if (tiers.has_files()) return "offload.* = \"file\"; use \"host\"";
+  if (tiers.gradients == Tier::kFile || tiers.parameters == Tier::kFile ||
+      tiers.activations == Tier::kFile) {
+    return "offload.* = \"file\" but for offload.optimizer; use \"host\"";
+  }
   if (tiers.in_place) return "offload.in_place; leave it out";
   return "";
 }

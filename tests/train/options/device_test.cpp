@@ -51,7 +51,8 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.pipeline = 2;
          o.parallel.pipeline_schedule = "zb_h1";
        }},
-      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.optimizer = Tier::kFile; }},
+      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.gradients = Tier::kFile; }},
+      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.activations = Tier::kFile; }},
       {"offload.in_place", [](TrainOptions& o) { o.offload.tiers.in_place = true; }}};
   for (const auto& [words, change] : unserved) {
     TrainOptions options;
