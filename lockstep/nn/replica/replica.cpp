@@ -1,6 +1,7 @@
 #include "lockstep/nn/replica/replica.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -42,15 +43,15 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
       plan_(std::move(plan)),
       ops_(ops),
       symmetric_(memory.symmetric),
-      host_symmetric_(memory.host_symmetric) {
+      host_symmetric_(memory.host_symmetric),
+      reading_(std::make_unique<std::shared_mutex>()) {
   check_made_for(plan_, model_, ops_);
   take_symmetric();
   symmetric_claim_ = MemoryClaim(memory.device, plan_.symmetric_layout.bytes);
   host_symmetric_claim_ = MemoryClaim(memory.host, plan_.host_symmetric_layout.bytes);
   arena_ = Arena(plan_.requests, plan_.layout, ops.device(), memory.device);
   host_arena_ = Arena(plan_.host_requests, plan_.host_layout, Device{}, memory.host);
-  const bool has_host = host_arena_.bytes() > 0 || !host_symmetric_.empty();
-  if (ops.device() != Device{} && has_host) {
+  if (ops.device() != Device{} && plan_.tiers.any()) {
     if (host_arena_.bytes() > 0) pinned_ = PinnedRange(host_arena_.data(), host_arena_.bytes());
     if (!host_symmetric_.empty()) {
       pinned_symmetric_ = PinnedRange(host_symmetric_.data(), host_symmetric_.size());
@@ -366,6 +367,16 @@ Tensor Replica::parameter(std::string_view name) const {
 
 Tensor Replica::gradient(std::string_view name) const {
   return FlatParameters::view(states_.gradients, plan_.flat.find(name));
+}
+
+void Replica::set_reader(StateReader* reader) {
+  const std::lock_guard lock(*reading_);
+  reader_ = reader;
+}
+
+void Replica::before_change(std::size_t block) const {
+  const std::shared_lock lock(*reading_);
+  if (reader_ != nullptr) reader_->before_change(block);
 }
 
 void Replica::before_change_of_all() const {

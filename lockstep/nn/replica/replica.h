@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -245,12 +246,11 @@ class Replica {
   int next_stage() const { return (model_.stage() + 1) % model_.stages(); }
 
   // Sets the reader that reads states during steps; nullptr: none. Not owned.
-  void set_reader(StateReader* reader) { reader_ = reader; }
+  // Returns when no before_change() uses the one before.
+  void set_reader(StateReader* reader);
   // Call it before changing the master copy or the optimizer states of a block, or of all: returns
-  // when the reader has read them.
-  void before_change(std::size_t block) const {
-    if (reader_ != nullptr) reader_->before_change(block);
-  }
+  // when the reader has read them. Thread-safe: updates have threads of their own.
+  void before_change(std::size_t block) const;
   void before_change_of_all() const;
 
  private:
@@ -362,6 +362,7 @@ class Replica {
   Tensor pending_rows_;
   BlockListener* listener_ = nullptr;
   StateReader* reader_ = nullptr;
+  std::unique_ptr<std::shared_mutex> reading_;  // of reader_
   TensorAxis* tensor_axis_ = nullptr;
   ContextAxis* context_axis_ = nullptr;
   ExpertAxis* expert_axis_ = nullptr;

@@ -349,6 +349,8 @@ UpdateResult Zero::update(const UpdateRequest& request) {
 }
 
 void Zero::update_blocks(const UpdateRequest& request, double gradient_norm, bool is_updated) {
+  const bool on_host = replica_->plan().tiers.update() == Tier::kHost;
+  Ops& update_ops = on_host ? replica_->host_ops() : replica_->ops();
   const bool is_staged = staged_ && !is_updated;
   if (is_staged) staged_->begin(request, gradient_norm);
   for (std::size_t block = 0; block < replica_->flat().blocks(); ++block) {
@@ -356,8 +358,8 @@ void Zero::update_blocks(const UpdateRequest& request, double gradient_norm, boo
     if (is_staged) {
       updated = staged_->update(block);
     } else if (!is_updated) {
-      update_mine(*replica_, replica_->ops(), mover_, block, request, gradient_norm);
-      replica_->ops().synchronize();
+      update_mine(*replica_, update_ops, mover_, block, request, gradient_norm);
+      update_ops.synchronize();
     }
     gather_parameters(block, updated);
   }

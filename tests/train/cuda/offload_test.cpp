@@ -176,6 +176,27 @@ TEST_F(CudaOffload, WorkersAllocateWhatIsPlanned) {
   }
 }
 
+// The host updates them alike; their chunks come through staging.
+TEST_F(CudaOffload, StatesInAFileHaveTheBitsOfTheHost) {
+  for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
+    for (const double clip : {0.0, 0.5}) {
+      TrainOptions options = options_of(precision, RecomputeChoice::kNone, clip);
+      options.parallel.reduction = parallel::Reduction::kTree;
+      for (nn::Tiers tiers : host_tiers()) {
+        if (tiers.optimizer != Tier::kHost) continue;
+        options.parallel.zero = 0;
+        const Learned on_host = train(options, tiers);
+        tiers.optimizer = Tier::kFile;
+        EXPECT_EQ(train(options, tiers), on_host) << tiers_text(tiers) << clip;
+        for (const int stage : {0, 2}) {
+          options.parallel.zero = stage;
+          EXPECT_EQ(train_workers(options, tiers, 2), on_host) << tiers_text(tiers) << stage;
+        }
+      }
+    }
+  }
+}
+
 std::vector<nn::Tiers> delayed_tiers() {
   std::vector<nn::Tiers> all;
   for (nn::Tiers tiers : host_tiers()) {
