@@ -49,9 +49,8 @@ OpCase merge_case(DType dtype, std::int64_t queries, std::int64_t heads, std::in
 }
 
 std::vector<OpCase> merge_cases(DType dtype) {
-  return {merge_case(dtype, 1, 1, 1),    merge_case(dtype, 7, 3, 5),
-          merge_case(dtype, 0, 2, 4),    merge_case(dtype, 67, 2, 64),
-          merge_case(dtype, 3, 1, 1031), merge_case(dtype, 2, 300, 4)};
+  return {merge_case(dtype, 1, 1, 1), merge_case(dtype, 7, 3, 5),    merge_case(dtype, 67, 2, 64),
+          merge_case(dtype, 0, 2, 4), merge_case(dtype, 3, 1, 1031), merge_case(dtype, 2, 300, 4)};
 }
 
 OpCase merge_typical(DType dtype) {
