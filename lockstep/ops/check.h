@@ -20,12 +20,10 @@ namespace lockstep::ops {
 
 // What an implementation supports.
 struct Accepts {
-  Device device;               // where all tensors lie
-  bool f64 = false;            // as a compute type
-  bool z = false;              // in the backward of linear layers
-  bool shards = true;          // of tables and logits
-  bool windows = true;         // of attention
-  bool partial_rotary = true;  // of a part of every head
+  Device device;        // where all tensors lie
+  bool f64 = false;     // as a compute type
+  bool z = false;       // in the backward of linear layers
+  bool windows = true;  // of attention
 };
 
 void check(const Linear& op, const Accepts& accepts = {});

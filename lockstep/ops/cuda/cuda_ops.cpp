@@ -9,6 +9,8 @@
 #include "lockstep/ops/check.h"
 #include "lockstep/ops/cuda/attention/attention.h"
 #include "lockstep/ops/cuda/attention/decode.h"
+#include "lockstep/ops/cuda/attention/merge.h"
+#include "lockstep/ops/cuda/elementwise/columns.h"
 #include "lockstep/ops/cuda/elementwise/elementwise.h"
 #include "lockstep/ops/cuda/elementwise/rotary.h"
 #include "lockstep/ops/cuda/elementwise/swiglu.h"
@@ -120,9 +122,7 @@ void CudaOps::queue(Work&& work) {
 
 template <class Call>
 void CudaOps::check(const Call& call) const {
-  ops::check(
-      call,
-      {.device = device(), .z = true, .shards = false, .windows = false, .partial_rotary = false});
+  ops::check(call, {.device = device(), .z = true, .windows = false});
 }
 
 template <class Call>
@@ -188,11 +188,7 @@ void CudaOps::run(const ops::AttentionBackward& call) {
   run_checked(call);
 }
 void CudaOps::run(const ops::Rotary& call) { check_and_run(call); }
-void CudaOps::run(const ops::LogitStatistics& call) {
-  check(call);
-  fail(ErrorCode::kUnsupported,
-       "logit_statistics: a GPU computes losses from all classes, not from a shard of them");
-}
+void CudaOps::run(const ops::LogitStatistics& call) { check_and_run(call); }
 void CudaOps::run(const ops::CrossEntropy& call) { check_and_run(call); }
 void CudaOps::run(const ops::SquaredError& call) { check_and_run(call); }
 void CudaOps::run(const ops::Adam& call) { check_and_run(call); }
@@ -231,6 +227,8 @@ void CudaOps::run(const ops::Quantize& call) {
 }
 void CudaOps::run(const ops::ScaledMatmul& call) { check_and_run_linear(call); }
 void CudaOps::run(const ops::UpdateScaling& call) { check_and_run(call); }
+void CudaOps::run(const ops::MergeAttention& call) { check_and_run(call); }
+void CudaOps::run(const ops::CopyColumns& call) { check_and_run(call); }
 
 std::string CudaOps::implementation(const LinearShape& shape, LinearPass pass) const {
   return linear_.implementation(shape, pass);

@@ -61,6 +61,8 @@ class CudaOps final : public Ops {
   void run(const ops::Quantize& call) override;
   void run(const ops::ScaledMatmul& call) override;
   void run(const ops::UpdateScaling& call) override;
+  void run(const ops::MergeAttention& call) override;
+  void run(const ops::CopyColumns& call) override;
 
   std::size_t scratch(const LinearShape& shape) const override;
   std::size_t scratch(const ops::AttentionShape& shape) const override;

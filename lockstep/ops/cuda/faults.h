@@ -25,6 +25,7 @@ class FaultWords {
   // An operation that may record a fault is being queued.
   void expect(const ops::Embedding& call);
   void expect(const ops::EmbeddingBackward& call);
+  void expect(const ops::LogitStatistics& call);
   void expect(const ops::CrossEntropy& call);
   void expect(const ops::DecodeAttention& call);
   // The expected operations were captured and may be launched at any time.
@@ -48,7 +49,7 @@ class FaultWords {
   };
   using Expectations = std::vector<Expectation>;
 
-  void add(Expectations& to, std::string_view what, const Tensor& table);
+  void add(Expectations& to, std::string_view what, std::int64_t limit);
   static void check(unsigned long long word, const Expectations& expected, bool allow_no_target);
 
   cudaStream_t stream_;
