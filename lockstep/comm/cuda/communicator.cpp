@@ -111,6 +111,12 @@ CudaCommunicator::CudaCommunicator(std::unique_ptr<Communicator> host,
   most_blocks_ = std::clamp(kBlocksOfGpu / at_once, 1u, static_cast<unsigned>(kMostBlocks));
   peers_.slot_bytes = slot_bytes_of(most_blocks_);
   if (memory_.shares_with_processes() && rank() == 0) warn_of_turns(memory_.sharers());
+  if (memory_.shares_process()) {
+    late_frees_.emplace();
+    for (cudaEvent_t& one : paces_) {
+      check(cudaEventCreateWithFlags(&one, cudaEventDisableTiming), "making an event");
+    }
+  }
   if (options_.staged) prepare_staging();
   if (options_.messages) {
     load_message_kernels();
@@ -129,6 +135,23 @@ CudaCommunicator::~CudaCommunicator() {
   use_device(options_.device.index);
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
+  for (const cudaEvent_t one : paces_) {
+    if (one != nullptr) cudaEventDestroy(one);
+  }
+}
+
+// A process can queue about a thousand launches; the next one blocks all threads of the process.
+// Where ranks are threads, those of a rank that is ahead could keep another from launching what
+// they wait for.
+void CudaCommunicator::pace(cudaStream_t stream) {
+  constexpr std::size_t kCalls = 8;  // between events
+  if (!memory_.shares_process()) return;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &capture), "asking for the state of a stream");
+  if (capture != cudaStreamCaptureStatusNone || ++queued_ % kCalls != 0) return;
+  const cudaEvent_t before_last = paces_[queued_ / kCalls % paces_.size()];
+  check(cudaEventSynchronize(before_last), "collectives on the GPU");
+  check(cudaEventRecord(before_last, stream), "recording an event");
 }
 
 std::unique_ptr<Communicator> CudaCommunicator::split(int color, int key) {
@@ -267,6 +290,7 @@ void CudaCommunicator::run(const Call& call) {
   use_device(options_.device.index);
   if (current != nullptr) {
     throw_failure();
+    pace(current);
     return queue(call, current, place(call));
   }
   OperationStream::let_wait(options_.device.index, stream_);

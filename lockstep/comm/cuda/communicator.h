@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -16,6 +17,7 @@
 #include "lockstep/comm/device_communicator.h"
 #include "lockstep/comm/native/task_queue.h"
 #include "lockstep/tensor/cuda.h"
+#include "lockstep/tensor/cuda/memory.h"
 
 namespace lockstep::cuda {
 
@@ -57,6 +59,8 @@ class CudaCommunicator final : public Communicator {
   // A call outside of tasks, to its end.
   void execute(const Call& call);
   void queue(const Call& call, cudaStream_t stream, const Placed& placed);
+  // Waits where this rank has queued many calls on streams that are not done.
+  void pace(cudaStream_t stream);
   void queue_message(const Call& call, cudaStream_t stream);
   Placed place(const Call& call) const;
   Placed agree(const Call& call);
@@ -86,6 +90,9 @@ class CudaCommunicator final : public Communicator {
   std::optional<PeerMemory::Allocation> staging_;
   std::optional<Mailbox> mailbox_;
   cudaStream_t stream_ = nullptr;  // of calls outside of tasks
+  std::optional<LateFrees> late_frees_;
+  std::array<cudaEvent_t, 2> paces_{};
+  std::size_t queued_ = 0;
   std::atomic<std::uint64_t> bytes_sent_{0};
   mutable std::mutex mutex_;
   mutable std::optional<Error> failure_;

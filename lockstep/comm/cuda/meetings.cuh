@@ -36,7 +36,7 @@ inline __device__ void end_all(const Peers& peers) {
 }
 
 inline __device__ void report(const Peers& peers, const Header& header, Outcome outcome, int other,
-                       std::uint32_t meeting) {
+                              std::uint32_t meeting) {
   Control& mine = *peers.controls[peers.rank];
   if (atomicExch(&mine.claimed, 1u) == 0) {
     Report& report = *peers.report;
@@ -58,7 +58,8 @@ inline __device__ void report(const Peers& peers, const Header& header, Outcome 
 }
 
 // Waits for rank `other` to come to a meeting; false where the call ends instead.
-inline __device__ bool await(const Peers& peers, const Header& header, int other, std::uint32_t meeting) {
+inline __device__ bool await(const Peers& peers, const Header& header, int other,
+                             std::uint32_t meeting) {
   constexpr int kSpins = 128;  // between looks at the host's memory and the clock
   Control& mine = *peers.controls[peers.rank];
   const std::uint64_t* const slot = &mine.signals[blockIdx.x][other];

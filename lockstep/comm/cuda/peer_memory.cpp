@@ -89,6 +89,7 @@ PeerMemory::PeerMemory(Communicator& host, int device) : host_(host), device_(de
     if (owner.process != mine.process) {
       shares_with_processes_ = shares_with_processes_ || is_same_gpu(owner, mine);
     } else {
+      ++ranks_here_;
       enable_access(device, owner);
     }
   }

@@ -44,6 +44,8 @@ class PeerMemory {
   // are of several processes.
   int sharers() const { return sharers_; }
   bool shares_with_processes() const { return shares_with_processes_; }
+  // Whether other ranks are threads of this process.
+  bool shares_process() const { return ranks_here_ > 1; }
 
  private:
   struct Held {
@@ -58,6 +60,7 @@ class PeerMemory {
   const int device_;
   int sharers_ = 1;
   bool shares_with_processes_ = false;
+  int ranks_here_ = 0;
   mutable std::mutex mutex_;  // guards all below
   std::map<std::uint32_t, Held> held_;
 };

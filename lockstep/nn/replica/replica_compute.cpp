@@ -120,6 +120,7 @@ void Replica::backward_block(std::size_t block, const Batch& batch, const MicroB
   if (views.setup.recompute == Recompute::kSelective) model_.block(block).restore(pass);
   if (views.setup.recompute == Recompute::kFull) model_.block(block).forward(pass);
   pass.gradients = views.gradients;
+  pass.new_gradients = new_gradients_ && overwriting_[block];
   pass.dout = dout_of(block, use);
   pass.din = din_of(block, use);
   pass.separate_sparse_gradient = separate_sparse_gradient_ && block == 0;
@@ -182,6 +183,7 @@ Tensor Replica::backward(std::size_t chunk, const plan::BufferCounts& use, const
     backward_block(i, batch, micro_batch, use, nullptr);
   }
   finish_copies(chunk);
+  new_gradients_ = false;
   calibrates_ = false;
   return losses_of(blocks, use);
 }

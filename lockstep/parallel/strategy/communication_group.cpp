@@ -37,6 +37,10 @@ std::unique_ptr<Communicator> queued_group(Communicator& world, const ParallelOp
   return make_device_communicator(world.split(0, world.rank()), queued);
 }
 
+std::unique_ptr<Communicator> host_group(Communicator& world) {
+  return world.split(0, world.rank());
+}
+
 std::unique_ptr<Communicator> expert_data_group(Communicator& world,
                                                 const ParallelOptions& options) {
   if (options.expert == 1) return nullptr;
@@ -53,7 +57,12 @@ std::size_t communication_group_bytes(const nn::MemoryPlan& plan) {
   // that is gathered and that its owner sends.
   const nn::Sharding& sharding = plan.sharding;
   const bool by_layer = sharding.partition == nn::Partition::kLayer;
-  const bool is_staged = !sharding.any() || (sharding.parameters && by_layer);
+  const nn::Tiers& tiers = plan.tiers;
+  const bool in_parameters = plan.setup.dtype == DType::kF32 && tiers.parameters == Tier::kDevice;
+  const bool broadcasts = !sharding.any() && (tiers.optimizer == Tier::kDevice || in_parameters);
+  // Nor is the memory where parameters of the host are gathered.
+  const bool comes = sharding.parameters && tiers.parameters != Tier::kDevice;
+  const bool is_staged = broadcasts || comes || (sharding.parameters && by_layer);
   const std::size_t symmetric = plan.symmetric_layout.bytes;
   return device_communicator_bytes(is_staged) + symmetric_device_bytes(symmetric) - symmetric;
 }

@@ -19,6 +19,9 @@ enum class Queued : std::uint8_t { kCollectives, kMessages, kBoth };
 std::unique_ptr<Communicator> queued_group(Communicator& world, const ParallelOptions& options,
                                            Queued what);
 
+// The same over the memory of the host: beside a GPU, of what lies there unsharded.
+std::unique_ptr<Communicator> host_group(Communicator& world);
+
 // The expert data group: the workers that hold the same experts as this one (nn/expert_group.h), on
 // the host; nullptr without expert groups. Called by all workers.
 std::unique_ptr<Communicator> expert_data_group(Communicator& world,

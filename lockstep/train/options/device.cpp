@@ -28,32 +28,38 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return fmt::format("parallel.pipeline_schedule = \"{}\"; use \"1f1b\"",
                        options.parallel.pipeline_schedule);
   }
-  if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
-    return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
-  }
-  if (options.parallel.compression.compression != parallel::Compression::kNone) {
-    return fmt::format("parallel.compression = \"{}\"; leave it out",
+  if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
+      options.parallel.compression.compression != parallel::Compression::kNone) {
+    return fmt::format("parallel.compression = \"{}\" with parameter servers; leave it out",
                        name(options.parallel.compression.compression));
-  }
-  if (const std::string text = parallel::zero_plus_plus(options.parallel); !text.empty()) {
-    return text + "; leave it out";
   }
   if (options.parallel.algorithm != kAutoAlgorithm) {
     return fmt::format("parallel.algorithm = \"{}\"; leave it \"auto\"",
                        options.parallel.algorithm);
   }
   if (ranks_of(options) > 1 && options.precision == plan::Precision::kFp8) {
-    return fmt::format("train.precision = \"fp8\" with {} ranks; use bf16", ranks_of(options));
+    if (options.parallel.zero > 0) {
+      return fmt::format(
+          "train.precision = \"fp8\" with parallel.zero = {}; use bf16, or DDP (parallel.zero = 0)",
+          options.parallel.zero);
+    }
+    if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
+      return "train.precision = \"fp8\" with parameter servers; use bf16";
+    }
+    if (options.parallel.pipeline > 1 || options.parallel.tensor > 1) {
+      return fmt::format("train.precision = \"fp8\" with {} ranks of a mesh; use bf16",
+                         ranks_of(options));
+    }
   }
   if (ranks_of(options) > 1 && options.parallel.machines > 1 &&
       options.parallel.comm.device_backend == DeviceBackend::kNative) {
     return "ranks on several nodes with comm.device_backend = \"native\"; use \"auto\"";
   }
   const nn::Tiers& tiers = options.offload.tiers;
-  if (tiers.any() && options.batch.workers > 1) {
-    return fmt::format("offload.* with {} workers; use one worker", options.batch.workers);
+  if (tiers.gradients == Tier::kFile || tiers.parameters == Tier::kFile ||
+      tiers.activations == Tier::kFile) {
+    return "offload.* = \"file\" but for offload.optimizer; use \"host\"";
   }
-  if (tiers.has_files()) return "offload.* = \"file\"; use \"host\"";
   if (tiers.in_place) return "offload.in_place; leave it out";
   return "";
 }
@@ -91,7 +97,9 @@ std::string no_nccl(const TrainOptions& options) {
   const DeviceBackend backend = options.parallel.comm.device_backend;
   const bool needs_it = backend == DeviceBackend::kNccl ||
                         (backend == DeviceBackend::kAuto && options.parallel.machines > 1);
-  if (ranks_of(options) == 1 || !needs_it) return "";
+  // Servers, and all that workers exchange with them, are on the host.
+  const bool by_servers = options.parallel.strategy == parallel::StrategyKind::kParameterServer;
+  if (ranks_of(options) == 1 || by_servers || !needs_it) return "";
   const NcclInfo nccl = nccl_info();
   if (nccl.problem.empty()) return "";
   return fmt::format("{} ranks without NCCL: {}", ranks_of(options), nccl.problem);

@@ -104,7 +104,8 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
   nn::MicroBatch read = micro_batch;
   read.step = ops::Scalar(there.slice(0, 1));
   read.loss_factor = ops::Scalar(there.slice(1, 1));
-  const std::uint64_t key = draws_ ? micro_batch.first_sequence : 0;
+  const std::pair key{replica_.has_new_gradients(),
+                      draws_ ? micro_batch.first_sequence : std::uint64_t{0}};
   const bool has_capacity = captured_.size() < kMostCaptured || captured_.contains(key);
   nn::TensorAxis* const tensor = replica_.tensor_axis();
   // Messages of a context group cannot be captured.
@@ -124,6 +125,7 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
   }
   if (captured.step) {
     captured.step->launch();
+    replica_.gradients_are_written();
   } else {
     replica_.forward_backward(batch, read);
   }

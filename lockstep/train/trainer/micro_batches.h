@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "lockstep/nn/replica/replica.h"
@@ -57,11 +58,12 @@ class MicroBatches {
     std::size_t micro_batch = 0;
     Tensor losses;  // pinned
   };
-  std::vector<Returned> queued_;                // losses on their way from a GPU
-  std::vector<double> sums_;                    // of each micro-batch
-  std::vector<PinnedBuffer> returned_;          // from a GPU, one for each of `most`
-  std::vector<PinnedBuffer> numbers_;           // likewise, to a GPU
-  std::map<std::uint64_t, Captured> captured_;  // by the first sequence
+  std::vector<Returned> queued_;        // losses on their way from a GPU
+  std::vector<double> sums_;            // of each micro-batch
+  std::vector<PinnedBuffer> returned_;  // from a GPU, one for each of `most`
+  std::vector<PinnedBuffer> numbers_;   // likewise, to a GPU
+  // By what it does not read when it runs: whether gradients are new, and the first sequence.
+  std::map<std::pair<bool, std::uint64_t>, Captured> captured_;
 };
 
 }  // namespace lockstep::train

@@ -13,7 +13,7 @@
 #include "lockstep/tensor/buffer.h"
 #include "tests/tensor/cuda/gpu.h"
 
-namespace lockstep::cuda_queued_calls_test {
+namespace lockstep::queued_calls_test {
 namespace {
 
 using ::testing::HasSubstr;
@@ -285,4 +285,4 @@ TEST_F(CudaQueuedCalls, TakeAsMuchMemoryAsTheySay) {
 }
 
 }  // namespace
-}  // namespace lockstep::cuda_queued_calls_test
+}  // namespace lockstep::queued_calls_test

@@ -42,22 +42,19 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.machines = 2;
          o.parallel.comm.device_backend = DeviceBackend::kNative;
        }},
-      {"parallel.strategy",
-       [](TrainOptions& o) { o.parallel.strategy = parallel::StrategyKind::kParameterServer; }},
       {"parallel.compression",
-       [](TrainOptions& o) { o.parallel.compression.compression = parallel::Compression::kInt8; }},
+       [](TrainOptions& o) {
+         o.parallel.strategy = parallel::StrategyKind::kParameterServer;
+         o.parallel.compression.compression = parallel::Compression::kInt8;
+       }},
       {"parallel.algorithm", [](TrainOptions& o) { o.parallel.algorithm = "ring"; }},
       {"parallel.pipeline_schedule",
        [](TrainOptions& o) {
          o.parallel.pipeline = 2;
          o.parallel.pipeline_schedule = "terapipe";
        }},
-      {"offload.* with 2 workers",
-       [](TrainOptions& o) {
-         o.batch.workers = 2;
-         o.offload.tiers.optimizer = Tier::kHost;
-       }},
-      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.optimizer = Tier::kFile; }},
+      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.gradients = Tier::kFile; }},
+      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.activations = Tier::kFile; }},
       {"offload.in_place", [](TrainOptions& o) { o.offload.tiers.in_place = true; }}};
   for (const auto& [words, change] : unserved) {
     TrainOptions options;
