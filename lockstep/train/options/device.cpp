@@ -17,15 +17,8 @@ int ranks_of(const TrainOptions& options) {
 
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
-  if (options.parallel.context > 1) {
-    return fmt::format("parallel.context = {}; leave it out", options.parallel.context);
-  }
   if (options.parallel.expert > 1) {
     return fmt::format("parallel.expert = {}; leave it out", options.parallel.expert);
-  }
-  if (parallel::slices_tokens(options.parallel)) {
-    return fmt::format("parallel.pipeline_schedule = \"{}\"; use \"1f1b\"",
-                       options.parallel.pipeline_schedule);
   }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
       options.parallel.compression.compression != parallel::Compression::kNone) {
@@ -45,7 +38,7 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
       return "train.precision = \"fp8\" with parameter servers; use bf16";
     }
-    if (options.parallel.pipeline > 1 || options.parallel.tensor > 1) {
+    if (parallel::ranks_per_model(options.parallel) > 1) {
       return fmt::format("train.precision = \"fp8\" with {} ranks of a mesh; use bf16",
                          ranks_of(options));
     }
