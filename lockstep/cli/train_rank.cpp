@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -117,18 +118,14 @@ World at_place(World world, const RankPlace& place) {
 train::RunOutcome train_with_others(const train::RunSettings& settings, const World& world,
                                     const train::StopSignal& stop,
                                     const std::optional<SupervisorLink>& supervisor,
-                                    train::Survival& survival) {
+                                    train::Survival& survival, const std::stop_token& leaves) {
   std::unique_ptr<Communicator> communicator;
   if (world.size > 1 || settings.options.comm.backend == Backend::kMpi) {
     // Nothing is to be saved before the first generation, so a rank that waits for the others ends
     // at once. In later ones it continues until all can save.
     std::optional<train::StartUp> start_up;
     if (world.generation == 0) start_up.emplace(stop, kToBeContinued, world.rank == 0);
-    communicator = make_world(world, settings.options.comm);
-  }
-  std::optional<LeaveWatch> watch;
-  if (supervisor) {
-    watch.emplace(*supervisor, communicator.get(), world.generation, survival.regroups);
+    communicator = make_world(world, settings.options.comm, leaves);
   }
   const train::RunRanks all{.world = communicator.get(),
                             .host = reachable_host(world, settings.options.comm),
@@ -172,6 +169,7 @@ int train_rank(const train::RunSettings& given, World world) {
   const bool launched = world.size > 1 || supervisor;
   const train::StopSignal stop(!launched);  // a launcher says it for its ranks
   train::Survival survival;
+  if (supervisor) survival.stays = [&](int request) { supervisor->report_stays(request); };
   if (world.is_spare && supervisor) {
     // Its own number follows those of all ranks.
     train::warm_up(settings, world.rank);
@@ -182,19 +180,25 @@ int train_rank(const train::RunSettings& given, World world) {
   while (true) {
     std::optional<std::string> why;
     std::vector<int> hung;
-    survival.regroups = false;
+    survival.regroups = 0;
     if (world.most_size > 0) survival.numbering = world.generation;
+    std::optional<LeaveWatch> watch;
+    if (supervisor) watch.emplace(*supervisor, world.generation, survival.regroups);
+    const std::stop_token leaves = watch ? watch->leaves() : std::stop_token();
     try {
-      const auto outcome = train_with_others(settings, world, stop, supervisor, survival);
+      const auto outcome = train_with_others(settings, world, stop, supervisor, survival, leaves);
       if (outcome != train::RunOutcome::kRegroups) return exit_code_of(outcome);
     } catch (const Error& error) {
       const bool is_loss = train::is_loss_of_ranks(error.code());
       // All other errors need a person, and would come again before that.
       if (supervisor && !is_loss) supervisor->report_final();
-      if (!supervisor || !is_loss || !survival.keeps) throw;
+      // One that was started for this generation, and has kept nothing yet, can be in the next.
+      const bool never_met = world.generation > 0 && leaves.stop_requested();
+      if (!supervisor || !is_loss || !(survival.keeps || never_met)) throw;
       why = error.what();
       if (error.code() == ErrorCode::kTimeout) hung = error.ranks();
     }
+    watch.reset();
     const auto place = supervisor->await_generation(why, hung);
     if (!place) return kToBeContinued;  // what it keeps is not saved: that takes the others
     world = at_place(world, *place);

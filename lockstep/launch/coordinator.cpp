@@ -113,6 +113,8 @@ void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
       return;
     case JobMessage::Kind::kSlow:
       return evict(message);
+    case JobMessage::Kind::kStays:
+      return stay(message);
     default:
       return;
   }
@@ -125,6 +127,18 @@ void Coordinator::evict(const JobMessage& slow) {
   JobMessage message = slow;
   message.kind = JobMessage::Kind::kEvict;
   next_ = Action{.tell = std::move(message)};
+}
+
+// Until somebody asks again: each attempt stops all ranks, and the disk is as it was.
+void Coordinator::stay(const JobMessage& stays) {
+  if (!regroups_ || stays.count != regroup_requests_) return;
+  regroups_ = false;
+  regrouped_.clear();
+  const int asked = std::exchange(target_, size_);
+  prepare_notice(fmt::format(
+      "the job keeps its {}: their states are in no checkpoint, and would be lost. When one can be "
+      "saved, lockstep resize RUN {} asks for {} again",
+      counted_ranks(size_), asked, counted_ranks(asked)));
 }
 
 void Coordinator::leave(int node, Deadline now) {
@@ -235,6 +249,8 @@ Coordinator::Action Coordinator::end_generation(Deadline now) {
   message.kind = JobMessage::Kind::kRecover;
   message.generation = generation_;
   message.time = std::chrono::ceil<milliseconds>(time);
+  // Ranks that have not met yet notice no loss, and may have states of the generation before.
+  message.leave = message.leave || (generation_ > 0 && !last_step_);
   if (!is_elastic()) {
     message.more = fmt::format("the job continues{}: {}", done.empty() ? "" : done + " was done",
                                restarts_left());
@@ -282,7 +298,8 @@ std::optional<Coordinator::Action> Coordinator::adapt(Deadline now, bool asked_t
   const bool grows = size_ < target_ && warm_ > 0 && starting_ == 0;
   if (!grows && size_ <= target_) return std::nullopt;
   regroups_ = true;
-  JobMessage message{.kind = JobMessage::Kind::kRegroup, .generation = generation_};
+  JobMessage message{
+      .kind = JobMessage::Kind::kRegroup, .generation = generation_, .count = ++regroup_requests_};
   message.text = fmt::format("stopping {} after a step, to continue with {}", counted_ranks(size_),
                              std::min(size_ + warm_, target_));
   return Action{.tell = std::move(message)};
@@ -379,6 +396,8 @@ Coordinator::Action Coordinator::begin_adapted(bool any_kept, bool asked_to_stop
     end = failure_;
     if (!any_kept) return {.say = std::move(say), .end = end};
   }
+  // These take part. The pool reports what is left when they do, which is too late for adapt().
+  warm_ -= std::clamp(size - able, 0, warm_);
   size_ = size;
   if (size != before) {
     say.push_back(
@@ -403,6 +422,7 @@ Coordinator::Action Coordinator::begin(bool any_kept) {
   finished_.clear();
   regrouped_.clear();
   regroups_ = false;
+  regroup_requests_ = 0;
   failed_ = 0;
   loss_.reset();
   lost_by_ = kNoDeadline;

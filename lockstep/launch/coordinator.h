@@ -10,7 +10,8 @@
 // than the target, or fewer spares than it should, a restart of the budget starts another spare.
 // When a rank is lost, a warm spare takes its place, else a restart of the budget does, else the
 // next generation has fewer ranks. When the number of ranks differs from the target, and the spares
-// for that are warm, all ranks stop after a step and the next generation has the new number.
+// for that are warm, all ranks stop after a step and the next generation has the new number. Ranks
+// that keep nothing in memory and cannot save their states stay as they are instead.
 //
 // It begins in the recovery before the first generation: all nodes have joined.
 #pragma once
@@ -103,6 +104,7 @@ class Coordinator {
   int count_replacements() const;  // spares that would be one too few
   std::optional<Action> adapt(Deadline now, bool asked_to_stop);
   void evict(const JobMessage& slow);
+  void stay(const JobMessage& stays);
   Action regrouped(Deadline now);
   Action begin_adapted(bool any_kept, bool asked_to_stop);
   std::string most_restarts() const;
@@ -120,14 +122,15 @@ class Coordinator {
   std::optional<Loss> loss_;    // while it runs
   std::vector<Waiting> waiting_;
   std::set<int> finished_;
-  int size_;                 // ranks of the generation, or of the one before
-  int target_;               // ranks
-  int free_starts_;          // of spares, besides the restarts of the budget
-  int warm_ = 0;             // spares
-  int starting_ = 0;         // likewise
-  int failed_ = 0;           // ranks, in this recovery
-  bool regroups_ = false;    // ranks were asked to stop after a step
-  std::set<int> regrouped_;  // have done so
+  int size_;                  // ranks of the generation, or of the one before
+  int target_;                // ranks
+  int free_starts_;           // of spares, besides the restarts of the budget
+  int warm_ = 0;              // spares
+  int starting_ = 0;          // likewise
+  int failed_ = 0;            // ranks, in this recovery
+  bool regroups_ = false;     // ranks were asked to stop after a step
+  int regroup_requests_ = 0;  // of this generation
+  std::set<int> regrouped_;   // have done so
   std::optional<Action::Failure>
       failure_;                     // that ended the last generation; nothing: they regrouped
   Deadline lost_by_ = kNoDeadline;  // when ranks that wait are enough to end a generation

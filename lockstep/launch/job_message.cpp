@@ -10,9 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 12> kWords = {"lost",   "waits",   "ready",   "recover",
-                                                     "begin",  "notice",  "refused", "pool",
-                                                     "resize", "regroup", "slow",    "evict"};
+constexpr std::array<std::string_view, 13> kWords = {
+    "lost", "waits",  "ready",   "recover", "begin", "notice", "refused",
+    "pool", "resize", "regroup", "slow",    "evict", "stays"};
 
 // Output of ranks, which may be no UTF-8, is part of texts.
 std::string text_of(const json& object) {

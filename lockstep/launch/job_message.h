@@ -7,6 +7,8 @@
 //              pool        so many spares of this node are warm, and so many start
 //              resize      somebody asks for another number of ranks
 //              slow        a rank delays the others
+//              stays       all ranks continue, though they were to regroup: their states would be
+//                          lost
 //   node 0     recover     the generation ends; ranks have that long to notice
 //              regroup     ranks are to stop after a step, to begin in another number
 //              begin       the next generation begins
@@ -40,6 +42,7 @@ struct JobMessage {
     kRegroup,
     kSlow,
     kEvict,
+    kStays,
   };
   Kind kind = Kind::kNotice;
   int generation = 0;
@@ -56,7 +59,8 @@ struct JobMessage {
   // waits: not for a loss, but after a step, because of `regroup`.
   bool regrouped = false;
   // How many ranks: that begin; that somebody asks for (resize); that have failed since the
-  // generation began, without those that ended because of others (ready).
+  // generation began, without those that ended because of others (ready). The number of a request
+  // to regroup in its generation (regroup, stays).
   int count = 0;
   int warm = 0;           // pool: spares that can join
   int starting = 0;       // pool: others

@@ -2,24 +2,21 @@
 
 #include <csignal>
 
-#include "lockstep/launch/make_world.h"
-
 namespace lockstep {
 
-LeaveWatch::LeaveWatch(const SupervisorLink& link, Communicator* world, int generation,
-                       std::atomic<bool>& regroups)
+LeaveWatch::LeaveWatch(const SupervisorLink& link, int generation, std::atomic<int>& regroups)
     : cancel_(make_pipe()) {
   // Signals are for the other threads.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  thread_ = std::jthread([this, &link, world, generation, &regroups] {
+  thread_ = std::jthread([this, &link, generation, &regroups] {
     while (const auto request = link.await_request(generation, cancel_.read_end.get())) {
-      if (*request == SupervisorLink::Request::kRegroup) {
-        regroups = true;
+      if (request->regroup > 0) {
+        regroups = request->regroup;
       } else {
-        if (world != nullptr) leave_world(*world, "the launcher has lost another node");
+        leaves_.request_stop();
         return;
       }
     }

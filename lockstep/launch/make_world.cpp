@@ -49,7 +49,8 @@ std::string prefix_of_exchanges(int generation) {
   return fmt::format("generation {} world {} ", generation, worlds[generation]++);
 }
 
-std::unique_ptr<Communicator> make_native_world(const World& world, const CommOptions& options) {
+std::unique_ptr<Communicator> make_native_world(const World& world, const CommOptions& options,
+                                                const std::stop_token& stop) {
   const std::string prefix = prefix_of_exchanges(world.generation);
   NativeWorld native;
   native.rank = world.rank;
@@ -67,8 +68,9 @@ std::unique_ptr<Communicator> make_native_world(const World& world, const CommOp
   native.exchange = [&](std::string_view key, const std::string& mine) {
     if (world.size == 1) return std::vector<std::string>{mine};
     return exchange(world.rendezvous, native.token, prefix + std::string(key), world.rank,
-                    world.size, mine, deadline_in(options.timeout));
+                    world.size, mine, deadline_in(options.timeout), stop);
   };
+  native.stop = stop;
   auto fabric = make_native_fabric(native, options);
   std::vector<int> members(static_cast<std::size_t>(world.size));
   std::iota(members.begin(), members.end(), 0);
@@ -111,11 +113,6 @@ std::unique_ptr<Communicator> make_mpi_world(const World& world, const CommOptio
 
 }  // namespace
 
-void leave_world(Communicator& world, std::string_view reason) {
-  if (auto* native = dynamic_cast<GroupCommunicator*>(&world)) return native->abandon(reason);
-  world.abort(reason);
-}
-
 std::string reachable_host(const World& world, const CommOptions& options) {
   if (!options.interface.empty()) return options.interface;
   if (world.size == 1) return kLoopback;
@@ -123,7 +120,8 @@ std::string reachable_host(const World& world, const CommOptions& options) {
   return is_loopback(world.rendezvous.host) ? kLoopback : local_host_towards(world.rendezvous);
 }
 
-std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options) {
+std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options,
+                                         const std::stop_token& stop) {
   check_algorithms(options);
   check_emulation(options);
   check_grid(options, world.size);
@@ -142,7 +140,7 @@ std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& 
       }
       return std::move(make_thread_world(1, options).front());
   }
-  return make_native_world(world, options);
+  return make_native_world(world, options, stop);
 }
 
 std::unique_ptr<Communicator> make_world(const CommOptions& options) {

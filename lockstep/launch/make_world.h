@@ -2,8 +2,8 @@
 #pragma once
 
 #include <memory>
+#include <stop_token>
 #include <string>
-#include <string_view>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/comm/options.h"
@@ -19,12 +19,11 @@ namespace lockstep {
 // differs from the one MPI gives this process Error(kInvalidArgument).
 std::unique_ptr<Communicator> make_world(const CommOptions& options = comm_options());
 
-// The same for a world that is already known.
-std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options);
-
-// Ends all communication of this rank with Error(kAborted, reason), while other threads are in it.
-// The others are not told; they have to be by whoever tells this one.
-void leave_world(Communicator& world, std::string_view reason);
+// The same for a world that is already known. With the native backend a stop request ends the
+// connecting, and later all communication of this rank, with Error(kAborted), while other threads
+// are in it. The others are not told.
+std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options,
+                                         const std::stop_token& stop = {});
 
 // The address at which the other ranks reach this one: comm.interface; else the one that leads to
 // the rendezvous; else, where MPI brings ranks of several nodes together, this node's name; else

@@ -26,6 +26,7 @@ constexpr std::string_view kReadyReport = "ready";
 constexpr std::string_view kLostReport = "lost ";
 constexpr std::string_view kHungReport = "hung ";
 constexpr std::string_view kSlowReport = "slow ";
+constexpr std::string_view kStaysReport = "stays ";
 constexpr std::string_view kLeave = "leave";
 constexpr std::string_view kEnd = "end";
 constexpr std::size_t kLongestPacket = 4096;
@@ -93,6 +94,10 @@ std::optional<RankReport> RankLink::take() {
       if (!report) continue;
       return report;
     }
+    if (text.starts_with(kStaysReport)) {
+      return RankReport{.kind = RankReport::Kind::kStays,
+                        .request = std::atoi(packet->c_str() + kStaysReport.size())};
+    }
     RankReport report;
     long long step = 0;
     if (std::sscanf(packet->c_str(), "step %lld", &step) != 1) continue;
@@ -109,8 +114,8 @@ void RankLink::send_leave() const {
   if (mine_) send_packet(mine_.get(), kLeave);
 }
 
-void RankLink::send_regroup(int generation) const {
-  if (mine_) send_packet(mine_.get(), fmt::format("regroup {}", generation));
+void RankLink::send_regroup(int generation, int request) const {
+  if (mine_) send_packet(mine_.get(), fmt::format("regroup {} {}", generation, request));
 }
 
 void RankLink::send_join(const RankPlace& place) const {
@@ -146,10 +151,11 @@ std::optional<SupervisorLink::Request> SupervisorLink::await_request(int generat
     if (entries[1].revents != 0) return std::nullopt;
     const auto packet = receive_packet(fd_.get(), MSG_DONTWAIT);
     if (!packet) return std::nullopt;  // the supervisor has gone, and so will this process
-    if (*packet == kLeave) return Request::kLeave;
+    if (*packet == kLeave) return Request{};
     int of = 0;
-    const bool regroups = std::sscanf(packet->c_str(), "regroup %d", &of) == 1;
-    if (regroups && of == generation) return Request::kRegroup;
+    Request request;
+    const bool regroups = std::sscanf(packet->c_str(), "regroup %d %d", &of, &request.regroup) == 2;
+    if (regroups && of == generation) return request;
   }
 }
 
@@ -159,6 +165,10 @@ void SupervisorLink::report_step(std::int64_t step) const {
 
 void SupervisorLink::report_slow(int rank, const std::string& how) const {
   send_packet(fd_.get(), fmt::format("{}{} {}", kSlowReport, rank, how));
+}
+
+void SupervisorLink::report_stays(int request) const {
+  send_packet(fd_.get(), fmt::format("{}{}", kStaysReport, request));
 }
 
 void SupervisorLink::report_final() const { send_packet(fd_.get(), kFinalReport); }

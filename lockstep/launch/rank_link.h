@@ -7,10 +7,12 @@
 //                 slow 3 TEXT    rank 3 delays all others, and may be replaced
 //                 ready          it waits for a generation without a loss: a spare that has begun,
 //                                or a rank after a step, with all others, because of `regroup`
+//                 stays 2        all ranks continue in this generation, though they were to regroup
 //                 final          it ends with an error that would come again
 //   supervisor    leave          stop communicating: others are lost, though their connections live
-//                 regroup 1      stop after a step of generation 1, all ranks after the same one:
-//                                the next generation has another number of ranks
+//                 regroup 1 2    stop after a step of generation 1, all ranks after the same one:
+//                                the next generation has another number of ranks. This is the
+//                                second such request in generation 1
 //                 join 2 0 3 0 3 meet the others in generation 2, as rank 0 of 3, and 0 of 3 here
 //                 end            there is no next generation for this process
 //
@@ -29,11 +31,12 @@
 namespace lockstep {
 
 struct RankReport {
-  enum class Kind : std::uint8_t { kStep, kLost, kSlow, kReady, kFinal };
+  enum class Kind : std::uint8_t { kStep, kLost, kSlow, kReady, kStays, kFinal };
   Kind kind = Kind::kStep;
   std::int64_t step = 0;
   std::string text;        // why it has lost others; how slow
   std::vector<int> ranks;  // that did not answer in time; that is slow
+  int request = 0;         // that the ranks do not follow (stays)
 };
 
 // Which generation a rank is to join, and its place there.
@@ -58,7 +61,7 @@ class RankLink {
   // What has come, if anything; malformed packets are dropped.
   std::optional<RankReport> take();
   void send_leave() const;
-  void send_regroup(int generation) const;
+  void send_regroup(int generation, int request) const;
   void send_join(const RankPlace& place) const;
   void send_end() const;
 
@@ -75,13 +78,16 @@ class SupervisorLink {
   static std::optional<SupervisorLink> find();
 
   // What the supervisor asks for while the rank trains.
-  enum class Request : std::uint8_t { kLeave, kRegroup };
+  struct Request {
+    int regroup = 0;  // the number of the request to regroup; 0: the rank is to leave
+  };
   // Waits for a request in that generation, or until `cancel` is readable: nothing. Not while
   // another thread is in await_generation().
   std::optional<Request> await_request(int generation, int cancel) const;
   // Neither waits; a report that does not fit is dropped.
   void report_step(std::int64_t step) const;
   void report_slow(int rank, const std::string& how) const;
+  void report_stays(int request) const;
   void report_final() const;
   // Reports that this process waits, and for `why` it does: the loss of others, of which `hung` did
   // not answer in time; nothing: it has lost none. Waits, and returns the generation to join.

@@ -36,7 +36,7 @@ void Supervisor::hear_message(int node, const JobMessage& message) {
       return say(message.text);
     case JobMessage::Kind::kRegroup:
       say(message.text);
-      for (const auto& rank : ranks_) rank->link()->send_regroup(setup_.generation);
+      for (const auto& rank : ranks_) rank->link()->send_regroup(setup_.generation, message.count);
       return;
     case JobMessage::Kind::kEvict:
       return evict(message);

@@ -42,6 +42,11 @@ void Supervisor::hear(RankProcess& rank) {
                                            .regrouped = true}));
         }
         break;
+      case RankReport::Kind::kStays:
+        job_link_.tell(encode(JobMessage{.kind = JobMessage::Kind::kStays,
+                                         .generation = setup_.generation,
+                                         .count = report->request}));
+        break;
       case RankReport::Kind::kSlow: {
         JobMessage message{.kind = JobMessage::Kind::kSlow,
                            .generation = setup_.generation,

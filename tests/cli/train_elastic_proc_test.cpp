@@ -49,6 +49,12 @@ class TrainElastic : public TrainRanks {
         << text << "\n"
         << log();
   }
+  int count_in_log(const std::string& text) const {
+    const std::string all = log();
+    int count = 0;
+    for (auto at = all.find(text); at != std::string::npos; at = all.find(text, at + 1)) ++count;
+    return count;
+  }
   // By the number that it was started with.
   void kill_rank(const std::string& dir, const std::string& rank) const {
     const auto found = ranks(dir, rank);
@@ -160,6 +166,34 @@ TEST_F(TrainElastic, OfMirroredZeroDividesItsShardsAnew) {
 TEST_F(TrainElastic, OfZeroContinuesFromACheckpoint) {
   lose_one_and_grow("zero", "parallel.zero=2 checkpoint.every=10",
                     "starting all 3 ranks again, from the newest checkpoint");
+}
+
+// Nothing is kept in memory, and a file lies where the checkpoints would be.
+TEST_F(TrainElastic, KeepsItsRanksWhereTheirStatesCannotBeSaved) {
+  const std::string more = "parallel.zero=2";
+  const pid_t launcher = start(job("zero", more + " --ranks 3:4 --max-restarts 0"));
+  wait_for_steps("zero", 30);
+  const fs::path checkpoints = folder / "zero" / "checkpoints";
+  fs::remove_all(checkpoints);
+  std::ofstream(checkpoints) << "no folder\n";
+  for (const int attempt : {1, 2}) {
+    const std::int64_t before = last_step("zero");
+    resize("zero", 3);
+    ASSERT_TRUE(eventually([&] { return count_in_log("the job keeps its 4 ranks") == attempt; }))
+        << log();
+    EXPECT_GE(last_step("zero"), before);
+    wait_for_steps("zero", 30);
+    EXPECT_THAT(log(), AllOf(HasSubstr("could not be saved"),
+                             Not(HasSubstr("continues with 3 ranks instead"))));
+  }
+  fs::remove(checkpoints);
+  resize("zero", 3);
+  wait_for_steps("zero", 60);
+  end("zero", launcher);
+  EXPECT_THAT(ranks_of_steps("zero"), ElementsAre(4, 3));
+  EXPECT_THAT(workers_of_begins("zero"), ElementsAre(4, 3));
+  train_whole(more, "zero");
+  expect_losses_of_whole("zero", 1e-5);
 }
 
 TEST_F(TrainElastic, OfATreeGivesTheBitsOfAnUndisturbedRun) {

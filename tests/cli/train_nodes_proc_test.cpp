@@ -102,6 +102,32 @@ TEST_F(TrainNodesRecovery, WaitsForNodeZeroToo) {
   EXPECT_THAT(log(0), HasSubstr("with the states of rank 2"));
 }
 
+// Two ranks are killed, and one of their replacements before it has met the others. These wait for
+// it, with the only copy of the states.
+TEST_F(TrainNodesRecovery, KeepsItsStatesWhenAGenerationCannotBegin) {
+  for (const std::string more : {"checkpoint.every=0", kMirrored}) {
+    train_whole(more);
+    start_nodes(job("job", more + " --grace 10min"));
+    await_step("job", 20);
+    const auto former = ranks("job", "2");
+    kill_rank("job", 3);
+    kill_rank("job", 2);
+    const auto replacement = [&] {
+      const auto now = ranks("job", "2");
+      return now.empty() || now == former ? 0 : now.front();
+    };
+    ASSERT_TRUE(eventually([&] { return replacement() > 0; })) << logs();
+    ::kill(replacement(), SIGSTOP);
+    ::kill(replacement(), SIGKILL);
+    expect_undisturbed("job");
+    EXPECT_THAT(logs(), AllOf(HasSubstr("1 restart is left"), HasSubstr("starting rank 2 again"),
+                              Not(HasSubstr("newest checkpoint")), Not(HasSubstr("from scratch")),
+                              Not(HasSubstr("has not come back"))));
+    fs::remove_all(folder / "job");
+    fs::remove_all(folder / "whole");
+  }
+}
+
 // Ranks of any node, or a whole one, at random moments.
 TEST_F(TrainNodesRecovery, FromWhateverIsKilledGivesTheBitsOfAnUndisturbedRun) {
   constexpr int kTrials = 3;

@@ -191,6 +191,28 @@ TEST_F(CoordinatorTest, GivesRanksTimeToNoticeALossThatNobodyKnowsTheCauseOf) {
   EXPECT_EQ(message.time, 0ms);
 }
 
+// Ranks that wait for one that has died before it met them notice nothing.
+TEST_F(CoordinatorTest, HasRanksLeaveThatHaveNotMetYet) {
+  begin();
+  coordinator_.hear(1, lost(), kNow);
+  EXPECT_FALSE(told().leave);  // none has states
+  ready(0, {0, 1});
+  ready(1, {3});
+  begin(1);
+  coordinator_.hear(1, lost(1), kNow);
+  EXPECT_TRUE(told().leave);
+  coordinator_ = make({fresh("job a"), fresh()});
+  begin();
+  coordinator_.hear(1, lost(), kNow);
+  told();
+  ready(0, {0, 1});
+  ready(1, {3});
+  begin(1);
+  coordinator_.reach(7, kNow);
+  coordinator_.hear(1, lost(1), kNow);
+  EXPECT_FALSE(told().leave);
+}
+
 TEST_F(CoordinatorTest, WaitsForANodeThatWasLost) {
   begin();
   coordinator_.leave(1, kNow);
@@ -415,6 +437,26 @@ TEST_F(ElasticCoordinator, GivesTheJobTheRanksThatSomebodyAsksFor) {
   EXPECT_EQ(advance()->tell->count, 4);
 }
 
+// The ranks could not save what the next generation needs.
+TEST_F(ElasticCoordinator, KeepsItsRanksUntilSomebodyAsksAgain) {
+  make_job(0);
+  resize(2);
+  const JobMessage first = told();
+  EXPECT_EQ(first.kind, Kind::kRegroup);
+  EXPECT_EQ(first.count, 1);
+  JobMessage stays{.kind = Kind::kStays, .generation = 0, .count = first.count};
+  coordinator_.hear(0, stays, kNow);
+  EXPECT_THAT(told().text, HasSubstr("the job keeps its 4 ranks"));
+  EXPECT_FALSE(advance());
+  resize(3);
+  const JobMessage second = told();
+  EXPECT_EQ(second.kind, Kind::kRegroup);
+  EXPECT_EQ(second.count, 2);
+  coordinator_.hear(0, stays, kNow);  // the answer to the first, again
+  regroup(0, 4);
+  EXPECT_EQ(advance()->tell->count, 3);
+}
+
 TEST_F(ElasticCoordinator, PutsASpareInTheRanksPlaceAndStartsAnother) {
   make_job(1, 1, 4);
   auto action = advance();
@@ -440,6 +482,19 @@ TEST_F(ElasticCoordinator, PutsASpareInTheRanksPlaceAndStartsAnother) {
   ASSERT_TRUE(action && action->end_after);
   EXPECT_EQ(action->end_after->exit_code, 137);
   EXPECT_EQ(action->tell->count, 3);  // they save
+}
+
+// The pool has not reported yet that its spare is a rank now.
+TEST_F(ElasticCoordinator, DoesNotRegroupForASpareThatTakesPart) {
+  make_job(0, 1);
+  EXPECT_EQ(advance()->start, 1);
+  pool(1, 0);
+  const auto action = after_loss(0, {0, 1}, 2);
+  ASSERT_TRUE(action && action->tell);
+  EXPECT_EQ(action->tell->count, 3);
+  EXPECT_FALSE(advance());
+  pool(0, 0);
+  EXPECT_FALSE(advance());
 }
 
 TEST_F(ElasticCoordinator, EndsTheJobWithFewerThanItNeeds) {

@@ -160,7 +160,10 @@ Listener listen_tcp(const HostPort& address, int backlog) {
   fail_errno("cannot listen on " + format_host_port(address), error);
 }
 
-UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry) {
+UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry,
+                     const std::stop_token& stop) {
+  // Of a machine that does not answer; then the stop request is looked at.
+  constexpr std::chrono::seconds kAttempt{2};
   constexpr std::chrono::milliseconds kLongestPause{200};
   constexpr std::chrono::seconds kUnremarkable{2};  // for a server to come up
   const Deadline remarkable = deadline_in(kUnremarkable);
@@ -168,7 +171,10 @@ UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry) {
   bool told = false;
   std::string why = "no attempt was made";
   while (true) {
-    if (UniqueFd fd = attempt_connect(address, deadline, why)) return fd;
+    throw_if_stopped(stop);
+    const bool may_stop = stop.stop_possible() && retry == Retry::kUntilDeadline;
+    const Deadline end = may_stop ? std::min(deadline, deadline_in(kAttempt)) : deadline;
+    if (UniqueFd fd = attempt_connect(address, end, why)) return fd;
     if (has_passed(deadline)) {
       fail(ErrorCode::kTimeout, "could not connect to {} in time; the last attempt failed: {}",
            format_host_port(address), why);
@@ -183,6 +189,15 @@ UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry) {
     ::poll(nullptr, 0, poll_milliseconds(std::min(deadline, deadline_in(pause))));
     pause = std::min(2 * pause, kLongestPause);
   }
+}
+
+ShutdownOnStop::ShutdownOnStop(int socket, const std::stop_token& stop)
+    : callback_(stop, Shutdown{socket}) {}
+
+void ShutdownOnStop::Shutdown::operator()() const { ::shutdown(socket, SHUT_RDWR); }
+
+void throw_if_stopped(const std::stop_token& stop) {
+  if (stop.stop_requested()) fail(ErrorCode::kAborted, "this rank leaves the others");
 }
 
 std::optional<UniqueFd> try_accept(int listener) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 
 #include "lockstep/base/file/fd.h"
@@ -29,8 +30,25 @@ enum class Retry { kNo, kUntilDeadline };
 
 // With kUntilDeadline, a server that cannot be reached yet (refused, unreachable, unknown name) is
 // retried until the deadline. The error then has the reason of the last failure. After two seconds
-// one log line says that it is still being tried, and why.
-UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry = Retry::kNo);
+// one log line says that it is still being tried, and why. A stop request ends it with
+// Error(kAborted).
+UniqueFd connect_tcp(const HostPort& address, Deadline deadline, Retry retry = Retry::kNo,
+                     const std::stop_token& stop = {});
+
+// While it lives, a stop request shuts the socket down, which ends all waits for it.
+class ShutdownOnStop {
+ public:
+  ShutdownOnStop(int socket, const std::stop_token& stop);
+
+ private:
+  struct Shutdown {
+    int socket;
+    void operator()() const;
+  };
+  std::stop_callback<Shutdown> callback_;
+};
+// Throws Error(kAborted) after a stop request.
+void throw_if_stopped(const std::stop_token& stop);
 
 // Accepts the next connection of a listening socket of any kind. / The same without waiting:
 // nothing if there is no connection, or if the peer has already closed it.

@@ -35,9 +35,10 @@ void watch_peer(int socket, Purpose purpose) {
 }  // namespace
 
 ProvenSocket connect_as(const Hello& hello, const std::function<UniqueFd()>& connect,
-                        const Token& token, Deadline deadline, const EncryptionPolicy& policy) {
+                        const Token& token, Deadline deadline, const EncryptionPolicy& policy,
+                        const std::stop_token& stop) {
   ProvenSocket proven = connect_and_prove(connect, token, kContext, deadline, policy,
-                                          std::as_bytes(std::span(&hello, 1)));
+                                          std::as_bytes(std::span(&hello, 1)), stop);
   watch_peer(proven.socket.get(), hello.purpose);
   return proven;
 }
@@ -105,12 +106,13 @@ void Acceptor::admit(Strangers::Admitted admitted) {
   arrived_.notify_all();
 }
 
-Visitor Acceptor::await(const Hello& hello, Deadline deadline) {
+Visitor Acceptor::await(const Hello& hello, Deadline deadline, const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   const bool came =
-      arrived_.wait_until(lock, std::min(deadline, deadline_in(std::chrono::hours(24))),
+      arrived_.wait_until(lock, stop, std::min(deadline, deadline_in(std::chrono::hours(24))),
                           [&] { return visitors_.contains(hello); });
   if (!came) {
+    throw_if_stopped(stop);
     throw Error(ErrorCode::kTimeout,
                 fmt::format("rank {} did not connect in time; is it running, and can it reach this "
                             "machine?",

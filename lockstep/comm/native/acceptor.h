@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <stop_token>
 #include <thread>
 #include <vector>
 
@@ -43,8 +44,9 @@ class Acceptor {
   Acceptor& operator=(const Acceptor&) = delete;
 
   void open(UniqueFd listener, bool same_machine);
-  // The connection announced by `hello`; Throws Error(kTimeout) with the rank that did not connect.
-  Visitor await(const Hello& hello, Deadline deadline);
+  // The connection announced by `hello`. Throws Error(kTimeout) with the rank that did not connect,
+  // and Error(kAborted) after a stop request.
+  Visitor await(const Hello& hello, Deadline deadline, const std::stop_token& stop = {});
 
  private:
   struct OpenListener {
@@ -58,7 +60,7 @@ class Acceptor {
   Strangers strangers_;  // used by the thread only
   Pipe wake_;            // a byte: another listener; its end: stop
   std::mutex mutex_;     // guards all below
-  std::condition_variable arrived_;
+  std::condition_variable_any arrived_;
   std::map<Hello, Visitor> visitors_;
   std::vector<OpenListener> listeners_;
   std::thread thread_;
@@ -68,6 +70,7 @@ class Acceptor {
 // Retries until the deadline if the other side closes before the proof; errors of `connect` are
 // thrown.
 ProvenSocket connect_as(const Hello& hello, const std::function<UniqueFd()>& connect,
-                        const Token& token, Deadline deadline, const EncryptionPolicy& policy = {});
+                        const Token& token, Deadline deadline, const EncryptionPolicy& policy = {},
+                        const std::stop_token& stop = {});
 
 }  // namespace lockstep

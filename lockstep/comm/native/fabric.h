@@ -126,8 +126,6 @@ class Fabric {
   // Sends the error to the other members of a communicator.
   virtual void spread(std::uint64_t tag, std::span<const int> members, const Error& error) = 0;
   virtual void spread(std::uint64_t tag, std::span<const int> members, const Status& status) = 0;
-  // Ends all communicators of this rank, now and later, with the error. Tells nobody.
-  virtual void abandon(const Error& error) = 0;
   // Sends a signal to a rank of another node.
   virtual void signal(std::uint64_t tag, int peer) = 0;
 };

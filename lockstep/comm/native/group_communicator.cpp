@@ -454,10 +454,6 @@ void GroupCommunicator::abort(std::string_view reason) {
   if (inbox_->fault.report(error)) fabric_->spread(tag_, members_, error);
 }
 
-void GroupCommunicator::abandon(std::string_view reason) {
-  fabric_->abandon(Error(ErrorCode::kAborted, std::string(reason)));
-}
-
 Choice GroupCommunicator::choice(const Call& call) const { return selector_->choose(call); }
 
 void GroupCommunicator::dump(const Error& error) const {

@@ -56,8 +56,6 @@ class GroupCommunicator final : public Communicator {
   std::unique_ptr<Communicator> split(int color, int key) override;
   SymmetricBuffer allocate(std::size_t bytes) override;
   void abort(std::string_view reason) override;
-  // Ends this and all other communicators of this rank with Error(kAborted, reason). Tells nobody.
-  void abandon(std::string_view reason);
   std::optional<Error> failure() const override { return inbox_->fault.error(); }
   bool wait_for_failure(std::chrono::nanoseconds timeout) const override {
     return inbox_->fault.wait_for(timeout);

@@ -72,9 +72,13 @@ class NativeFabric final : public Fabric {
         listen_host_(world.listen_host),
         always_invites_(options.transport == TransportChoice::kTcp),
         policy_(options.encryption()),
-        timeout_(options.timeout) {
+        timeout_(options.timeout),
+        stop_(world.stop) {
     if (size_ > 1) {
       connect_control(world);
+      abandon_.emplace(stop_, [this] {
+        control_->abandon(Error(ErrorCode::kAborted, "the launcher has lost other ranks"));
+      });
       find_machines(world);
     } else {
       machines_ = {0};
@@ -160,9 +164,6 @@ class NativeFabric final : public Fabric {
       if (member != rank_) control_->send_status(tag, member, status);
     }
   }
-  void abandon(const Error& error) override {
-    if (control_) control_->abandon(error);
-  }
   void signal(std::uint64_t tag, int peer) override { control_->send_signal(tag, peer); }
 
  private:
@@ -182,15 +183,15 @@ class NativeFabric final : public Fabric {
   ProvenSocket meet(std::uint64_t tag, int peer, Purpose purpose, const std::string& address,
                     Deadline deadline) {
     if (peer > rank_) {
-      Visitor visitor = acceptors_.at(tag)->await({tag, peer, purpose}, deadline);
+      Visitor visitor = acceptors_.at(tag)->await({tag, peer, purpose}, deadline, stop_);
       return {std::move(visitor.socket), visitor.protection};
     }
     const HostPort target = parse_host_port(address);
     return reached(peer, [&] {
       return connect_as(
           {tag, rank_, purpose},
-          [&] { return connect_tcp(target, deadline, Retry::kUntilDeadline); }, token_, deadline,
-          policy_);
+          [&] { return connect_tcp(target, deadline, Retry::kUntilDeadline, stop_); }, token_,
+          deadline, policy_, stop_);
     });
   }
 
@@ -223,9 +224,9 @@ class NativeFabric final : public Fabric {
       if (peer == rank_) continue;
       const auto index = static_cast<std::size_t>(peer);
       const Contact contact = Contact::parse(texts[index], peer);
-      Visitor visitor = peer > rank_
-                            ? acceptor.await({kControlTag, peer, Purpose::kControl}, deadline)
-                            : reached(peer, [&] { return connect_near_or_far(contact, deadline); });
+      Visitor visitor =
+          peer > rank_ ? acceptor.await({kControlTag, peer, Purpose::kControl}, deadline, stop_)
+                       : reached(peer, [&] { return connect_near_or_far(contact, deadline); });
       same_machine_[index] = visitor.same_machine;
       links[index] = {std::move(visitor.socket), contact.who, visitor.same_machine,
                       visitor.protection};
@@ -242,11 +243,11 @@ class NativeFabric final : public Fabric {
       } catch (const Error& error) {
         if (error.code() != ErrorCode::kPeerLost) throw;
         visitor.same_machine = false;
-        return connect_tcp(contact.tcp, deadline, Retry::kUntilDeadline);
+        return connect_tcp(contact.tcp, deadline, Retry::kUntilDeadline, stop_);
       }
     };
-    ProvenSocket proven =
-        connect_as({kControlTag, rank_, Purpose::kControl}, connect, token_, deadline, policy_);
+    ProvenSocket proven = connect_as({kControlTag, rank_, Purpose::kControl}, connect, token_,
+                                     deadline, policy_, stop_);
     visitor.socket = std::move(proven.socket);
     visitor.protection = proven.protection;
     return visitor;
@@ -281,12 +282,14 @@ class NativeFabric final : public Fabric {
   bool always_invites_;
   EncryptionPolicy policy_;
   std::chrono::nanoseconds timeout_;
+  std::stop_token stop_;
   std::vector<bool> same_machine_;
   std::vector<int> machines_;
   std::vector<CpuSet> cpus_;  // by rank
   std::string network_ = "one rank";
   std::unique_ptr<ControlPlane> control_;
   std::map<std::uint64_t, std::unique_ptr<Acceptor>> acceptors_;
+  std::optional<std::stop_callback<std::function<void()>>> abandon_;  // last: it uses control_
 };
 
 }  // namespace

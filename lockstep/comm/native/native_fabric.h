@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,8 @@ struct NativeWorld {
   std::string listen_host = "127.0.0.1";  // the address for other nodes
   // Exchanges texts: deposits `mine` under a key and returns the texts of all ranks.
   std::function<std::vector<std::string>(std::string_view key, const std::string& mine)> exchange;
+  // Ends the fabric and all of its communicators with Error(kAborted). The others are not told.
+  std::stop_token stop = {};
 };
 
 std::shared_ptr<Fabric> make_native_fabric(const NativeWorld& world, const CommOptions& options);

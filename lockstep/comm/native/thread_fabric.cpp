@@ -88,7 +88,6 @@ class ThreadFabric final : public Fabric {
 
   void enroll(std::uint64_t tag, std::shared_ptr<Inbox> inbox) override {
     const std::lock_guard lock(shared_state_->mutex);
-    if (abandoned_) inbox->fault.report(*abandoned_);
     shared_state_->inboxes[{tag, rank_}] = std::move(inbox);
   }
   void withdraw(std::uint64_t tag, std::span<const int>, const History&) override {
@@ -109,14 +108,6 @@ class ThreadFabric final : public Fabric {
       shared_state_->inboxes.at({tag, rank_})
           ->put_answer(member, status.question, found->second->started);
     }
-  }
-  void abandon(const Error& error) override {
-    const std::lock_guard lock(shared_state_->mutex);
-    abandoned_ = error;
-    for (const auto& [key, inbox] : shared_state_->inboxes) {
-      if (key.second == rank_) inbox->fault.report(error);
-    }
-    shared_state_->changed.notify_all();
   }
   void signal(std::uint64_t, int) override {}  // every peer is local
 
@@ -147,7 +138,6 @@ class ThreadFabric final : public Fabric {
   int rank_;
   std::vector<int> machines_;
   std::chrono::nanoseconds timeout_;
-  std::optional<Error> abandoned_;  // guarded by the mutex of what is shared
 };
 
 }  // namespace

@@ -62,14 +62,15 @@ Deadline asking_time(Deadline deadline) {
 
 }  // namespace
 
-Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline) {
+Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline,
+                         const std::stop_token& stop) {
   const auto connect = [&] {
-    UniqueFd fd = connect_tcp(server, deadline, Retry::kUntilDeadline);
+    UniqueFd fd = connect_tcp(server, deadline, Retry::kUntilDeadline, stop);
     set_nodelay(fd.get());
     set_peer_timeout(fd.get(), kPeerTimeout);
     return fd;
   };
-  ProvenSocket proven = connect_and_prove(connect, token, kContext, deadline, kPolicy);
+  ProvenSocket proven = connect_and_prove(connect, token, kContext, deadline, kPolicy, {}, stop);
   return {.stream = RecordStream(std::move(proven.socket), proven.protection), .incoming = {}};
 }
 
@@ -125,10 +126,17 @@ std::vector<std::string> exchange_on(Client& client, Group group, std::string_vi
 }  // namespace rendezvous
 
 std::vector<std::string> exchange(const HostPort& server, const Token& token, std::string_view key,
-                                  int rank, int size, std::string_view blob, Deadline deadline) {
-  auto client = rendezvous::connect_to_server(server, token, deadline);
-  return rendezvous::exchange_on(client, rendezvous::Group::kRanks, key, rank, size, blob,
-                                 deadline);
+                                  int rank, int size, std::string_view blob, Deadline deadline,
+                                  const std::stop_token& stop) {
+  auto client = rendezvous::connect_to_server(server, token, deadline, stop);
+  const ShutdownOnStop guard(client.stream.fd(), stop);
+  try {
+    return rendezvous::exchange_on(client, rendezvous::Group::kRanks, key, rank, size, blob,
+                                   deadline);
+  } catch (const Error&) {
+    throw_if_stopped(stop);
+    throw;
+  }
 }
 
 }  // namespace lockstep

@@ -1,6 +1,7 @@
 // The client's side of the rendezvous protocol, shared by ranks and launchers.
 #pragma once
 
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,7 +18,8 @@ struct Client {
 };
 
 // Connects, waiting for the server to start, and proves the token.
-Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline);
+Client connect_to_server(const HostPort& server, const Token& token, Deadline deadline,
+                         const std::stop_token& stop = {});
 
 // See exchange() in rendezvous.h.
 std::vector<std::string> exchange_on(Client& client, Group group, std::string_view key, int member,

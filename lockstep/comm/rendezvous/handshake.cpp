@@ -183,13 +183,15 @@ Protection prove_to_server(int fd, const Token& token, std::string_view context,
 
 ProvenSocket connect_and_prove(const std::function<UniqueFd()>& connect, const Token& token,
                                std::string_view context, Deadline deadline,
-                               const EncryptionPolicy& policy,
-                               std::span<const std::byte> greeting) {
+                               const EncryptionPolicy& policy, std::span<const std::byte> greeting,
+                               const std::stop_token& stop) {
   constexpr std::chrono::milliseconds kPause{20};
   int refusals = 0;
   while (true) {
+    throw_if_stopped(stop);
     UniqueFd socket = connect();
     try {
+      const ShutdownOnStop guard(socket.get(), stop);
       const Protection protection = prove_to_server(
           socket.get(), token, context, deadline, policy.wants_encryption(socket.get()), greeting);
       return {std::move(socket), protection};

@@ -25,6 +25,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <string_view>
 
@@ -56,11 +57,12 @@ struct ProvenSocket {
 // Makes a connection with `connect` and proves the token. A server that is flooded by unknown
 // clients may drop a valid one before its proof; then another connection is made, until the
 // deadline. A refusal may come from bytes that changed on their way, so it is tried again twice.
-// Errors of `connect` are thrown.
+// Errors of `connect` are thrown; a stop request is Error(kAborted).
 ProvenSocket connect_and_prove(const std::function<UniqueFd()>& connect, const Token& token,
                                std::string_view context, Deadline deadline,
                                const EncryptionPolicy& policy,
-                               std::span<const std::byte> greeting = {});
+                               std::span<const std::byte> greeting = {},
+                               const std::stop_token& stop = {});
 
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kMagicBytes = 8;

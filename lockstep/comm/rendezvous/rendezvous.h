@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -61,8 +62,9 @@ HostPort listen_address(const HostPort& meeting, bool clients_come_from_other_ma
 // Takes part in the exchange `key` as `rank` of `size`; element r of the result is rank r's blob.
 // Waits for the server to start. A blob has at most 63 KiB. Errors: kTimeout with the missing
 // ranks; kMismatch if this rank or its size does not match the job; kPeerLost if a rank left early;
-// kUnauthorized for another token.
+// kUnauthorized for another token; kAborted after a stop request.
 std::vector<std::string> exchange(const HostPort& server, const Token& token, std::string_view key,
-                                  int rank, int size, std::string_view blob, Deadline deadline);
+                                  int rank, int size, std::string_view blob, Deadline deadline,
+                                  const std::stop_token& stop = {});
 
 }  // namespace lockstep

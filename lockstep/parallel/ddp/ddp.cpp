@@ -77,6 +77,20 @@ std::span<std::byte> Ddp::symmetric_memory(std::size_t bytes) {
   return {memory_.data(), memory_.bytes()};
 }
 
+std::span<std::byte> Ddp::host_symmetric_memory(std::size_t bytes) {
+  ParallelOptions on_host = options_;
+  on_host.device = Device{};
+  host_algorithm_ = all_reduce_algorithm(on_host, workers());
+  host_group_ = host_group(world_);
+  host_memory_ = host_group_->allocate(bytes);
+  return {host_memory_.data(), host_memory_.bytes()};
+}
+
+Communicator& Ddp::group_of(bool experts) const {
+  if (experts) return *expert_data_;
+  return host_group_ != nullptr ? *host_group_ : *group_;
+}
+
 std::vector<Bucket> Ddp::buckets(const ParallelOptions& options, const WorkerPosition& position,
                                  const nn::MemoryPlan& plan) {
   const auto rows = table_rows_for(options, position, plan);
@@ -127,6 +141,7 @@ Traffic Ddp::traffic(const ParallelOptions& options, const WorkerPosition& posit
 void Ddp::start(nn::Replica& replica) {
   replica_ = &replica;
   mover_.start(replica, trace());
+  if (!compresses(options_)) overlapped_.start(replica, trace());
   if (options_.reduction == Reduction::kTree) {
     tree_ = TreeSum(replica.ops(), replica.states().gradients.device(), replica.flat().elements(),
                     most_micro_batches_);
@@ -178,6 +193,7 @@ void Ddp::broadcast_states() {
 }
 
 std::string Ddp::compare_workers(bool /*whole*/) {
+  overlapped_.finish();
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "compare parameters"});
   ContentHash common, experts;
   nn::StateStream stream(*replica_, nn::StateAccess::kRead, &nn::States::master);
@@ -220,8 +236,11 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const bool tree = options_.reduction == Reduction::kTree;
   mover_.begin_micro_batch(!tree && index > 0);
   if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
+  if (count == 0) overlapped_.finish();  // no forward does it
   if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
-    replica_->zero_gradients();
+    zeroes_later_ = overlapped_.under_way();
+    if (count == 0) replica_->zero_gradients();
+    if (count > 0 && !zeroes_later_) replica_->begin_gradients();
   }
   micro_batches_ = count;
   is_last_ = index + 1 == count;
@@ -233,7 +252,18 @@ void Ddp::resume_micro_batch(std::int64_t index, std::int64_t count) {
   is_last_ = index + 1 == count;
 }
 
+void Ddp::before_forward(std::size_t block) {
+  overlapped_.before_forward(block);
+  mover_.before_forward(block);
+}
+
+void Ddp::before_backward(std::size_t block) {
+  if (std::exchange(zeroes_later_, false)) replica_->begin_gradients();
+  mover_.before_backward(block);
+}
+
 void Ddp::leave() noexcept {
+  overlapped_.settle();
   thread_.settle();
   mover_.settle();
 }
@@ -266,7 +296,7 @@ void Ddp::reduce_ready(const Progress& progress) {
 
 // A GPU adds in the order of its operations; on the CPU the communication thread does.
 void Ddp::push(std::size_t bucket) {
-  if (options_.device != Device{} && micro_batches_ > 0) finish_tree(bucket);
+  if (on_gpu() && micro_batches_ > 0) finish_tree(bucket);
   const Event written = replica_->ops().record();
   thread_.push([this, bucket, written] {
     written.wait();
@@ -285,7 +315,7 @@ void Ddp::complete(std::size_t bucket) {
   if (micro_batches_ == 0) return;
   // Gradients are stored in the order in which buckets have them.
   mover_.await_gradients(buckets_[bucket].ready_after);
-  if (options_.reduction != Reduction::kTree || options_.device != Device{}) return;
+  if (options_.reduction != Reduction::kTree || on_gpu()) return;
   const TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "add up"));
   finish_tree(bucket);
 }
@@ -313,7 +343,8 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
   }
   Communicator& group = group_of(buckets_[bucket].experts);
   if (group.size() == 1) return scope.sent(0);
-  return scope.sent(sent_during(group, [&] { group.run(reduce_call(data, algorithm_)); }));
+  const std::string& algorithm = host_group_ != nullptr ? host_algorithm_ : algorithm_;
+  return scope.sent(sent_during(group, [&] { group.run(reduce_call(data, algorithm)); }));
 }
 
 std::uint64_t Ddp::exchange_rows() {
@@ -362,19 +393,20 @@ void Ddp::agree_on_scaling() {
 UpdateResult Ddp::traced_update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (table_rows_) table_rows_->add(*replica_);
-  optim::OptimizerOptions optimizer = request.optimizer;
+  UpdateRequest beside = request;
   if (workers() > 1) {
-    optimizer = optimizer_beside(options_.compression, request.optimizer);
+    beside.optimizer = optimizer_beside(options_.compression, request.optimizer);
     if (takes_own_momentum(options_.compression.compression)) {
-      optimizer.max_grad_norm = 0;  // own_clip_ did
+      beside.optimizer.max_grad_norm = 0;  // own_clip_ did
     }
   }
-  const UpdateRequest beside{.optimizer = optimizer,
-                             .updates = request.updates,
-                             .rate = request.rate,
-                             .loss_scale = request.loss_scale};
   if (device_update_) return device_update_->run(beside);
   replica_->update_scaling();
+  if (overlapped_.serves() && (request.may_overlap || options_.device != Device{})) {
+    const UpdateResult result = overlapped_.update(mover_, beside);
+    if (!request.may_overlap) overlapped_.finish();
+    return result;
+  }
   return local_update(*replica_, mover_, beside);
 }
 
@@ -405,9 +437,11 @@ UpdateResult Ddp::update(const UpdateRequest& request) {
 }
 
 std::uint64_t Ddp::bytes_across() const {
+  const std::uint64_t of_hosts =
+      host_group_ == nullptr ? 0 : host_group_->bytes_across().value_or(0);
   const std::uint64_t of_experts =
       expert_data_ == nullptr ? 0 : expert_data_->bytes_across().value_or(0);
-  return group_->bytes_across().value_or(0) + of_experts;
+  return group_->bytes_across().value_or(0) + of_hosts + of_experts;
 }
 
 StepSummary Ddp::end_step(const StepEnd& mine) {

@@ -29,6 +29,7 @@
 #include "lockstep/train/run/mesh_groups.h"
 #include "lockstep/train/run/opened_data.h"
 #include "lockstep/train/run/owed.h"
+#include "lockstep/train/run/regrouping.h"
 #include "lockstep/train/run/resolve.h"
 #include "lockstep/train/run/run_validations.h"
 #include "lockstep/train/run/samples.h"
@@ -98,7 +99,8 @@ class Run {
                       .strategy = *strategy_,
                       .trainer = trainer_,
                       .saving = saving_}),
-        survival_(parts.survival) {
+        survival_(parts.survival),
+        regrouping_(parts.survival, group_) {
     source_->limit_validation(validated_sequences(options_));
     if (options_.trace) strategy_->trace().keep(options_.trace_steps);
     if (timed_ != nullptr) trainer_.trace_operations(*timed_);
@@ -147,7 +149,10 @@ class Run {
     const bool has_steps = !is_over();
     while (const auto share = next_share(plan)) {
       if (step(plan, *share)) continue;
-      if (only_regroups()) return regroup();
+      if (strategy_->in_lockstep() && regrouping_.is_only_reason(stop_.came())) {
+        if (regroup()) return RunOutcome::kRegroups;
+        continue;
+      }
       strategy_->stop();
       outcome = RunOutcome::kInterrupted;
       break;
@@ -157,11 +162,7 @@ class Run {
     if (finished && has_steps && !strategy_->in_lockstep() && group_.leads()) finish_shares();
     if (held_) tell_held(finished);
     store_algorithms();
-    saving_.finish();
-    if (!saving_.saved()) {
-      saving_.save();
-      saving_.finish();
-    }
+    saving_.save_current();
     // Not before: however long it takes, nothing is lost.
     if (sample_is_left_) write_sample(trainer_.state().steps);
     if (outcome == RunOutcome::kFinished && was_cut()) outcome = RunOutcome::kInterrupted;
@@ -236,8 +237,7 @@ class Run {
     const auto micro_batches = batches_.read(share);
     StepRecord record;
     record.data_seconds = seconds_since(begin);
-    auto metrics = trainer_.step(micro_batches, share,
-                                 stop_.came() || (survival_ != nullptr && survival_->regroups),
+    auto metrics = trainer_.step(micro_batches, share, stop_.came() || regrouping_.is_asked(),
                                  [&] { return batches_.read_after(share); });
     if (!metrics) return false;
     if (mirror_ != nullptr) mirror_->begin(*trainer_.last_settled());
@@ -258,20 +258,17 @@ class Run {
     return true;
   }
 
-  // Workers have stopped. Whether only to regroup, and no worker was asked to end.
-  bool only_regroups() {
-    return survival_ != nullptr && strategy_->in_lockstep() && !group_.any(stop_.came());
-  }
-
-  // Keeps the states, or saves them.
-  RunOutcome regroup() {
+  // Keeps the states, or saves them. Otherwise workers stay as they are.
+  bool regroup() {
     if (mirror_ != nullptr) mirror_->wait();
     store_algorithms();
     saving_.finish();
-    if (!survives() && !saving_.saved()) saving_.save();
-    saving_.finish();
+    if (!survives()) {
+      saving_.save_current();
+      if (group_.any(!saving_.saved())) return regrouping_.decline();
+    }
     group_.barrier();  // an earlier exit would look like a failure
-    return RunOutcome::kRegroups;
+    return true;
   }
 
   // All steps are done, or the validation loss no longer falls.
@@ -418,6 +415,7 @@ class Run {
   RunSaving saving_;
   RunValidations validations_;
   Survival* survival_;
+  Regrouping regrouping_;
   std::unique_ptr<ShardMirror> mirror_;        // with survive.mirror
   bool keeps_ = false;                         // the states after the last step, for survival_
   std::optional<AlgorithmRecord> algorithms_;  // where there is a folder

@@ -223,6 +223,13 @@ void RunSaving::save() {
   if (!parts_.options.checkpoint.async_save) finish();
 }
 
+void RunSaving::save_current() {
+  finish();
+  if (saved()) return;
+  save();
+  finish();
+}
+
 void RunSaving::begin() {
   const auto begin = SteadyClock::now();
   const parallel::TraceScope scope(parts_.strategy.trace(),

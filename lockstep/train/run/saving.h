@@ -56,6 +56,8 @@ class RunSaving {
   // with checkpoint.async_save = false for this one. A full disk does not end a run: earlier
   // checkpoints stay.
   void save();
+  // The current state, unless that is saved already, and waits for it.
+  void save_current();
   // Compares the workers of a run in lockstep (Strategy::compare_workers()). Where they differ the
   // error also names the newest checkpoint that is known to be clean. save() does it too: what
   // follows a divergence is not saved.

@@ -22,12 +22,14 @@
 // newest checkpoint.
 //
 // The next generation may have another number of workers. Where they stop for that, all of them
-// have done the same step; a run whose workers keep nothing saves a checkpoint first.
+// have done the same step; a run whose workers keep nothing saves a checkpoint first, and continues
+// with the same workers where that fails.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,8 +53,12 @@ struct KeptStates {
 
 // Of a process, through all generations.
 struct Survival {
-  // Set by another thread: all ranks are to stop after a step and begin in another number.
-  std::atomic<bool> regroups = false;
+  // Set by another thread to the number of the last request of this generation: all ranks are to
+  // stop after a step and begin in another number.
+  std::atomic<int> regroups = 0;
+  // Called by the leader where all ranks continue as they are instead, with the number of that
+  // request: they keep nothing in memory, and their states could not be saved.
+  std::function<void(int request)> stays;
   // The numbering of ranks that kept shards belong to: it is new where ranks may have been numbered
   // anew.
   int numbering = 0;

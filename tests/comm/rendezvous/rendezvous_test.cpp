@@ -116,6 +116,22 @@ TEST_F(RendezvousTest, ATimeoutNamesWhoIsMissing) {
   EXPECT_THAT(follower.ranks(), ElementsAre(2));
 }
 
+// One waits for a rank that does not come, the other for a server that is not there.
+TEST_F(RendezvousTest, AStopRequestEndsTheWait) {
+  auto server = std::make_unique<RendezvousServer>(kAnyPort, token_, 2, quiet());
+  for (const bool has_server : {true, false}) {
+    const HostPort address = server->address();
+    if (!has_server) server.reset();
+    std::stop_source stop;
+    auto waits = std::async(std::launch::async, [&] {
+      return exchange(address, token_, "bootstrap", 0, 2, "blob", kNoDeadline, stop.get_token());
+    });
+    EXPECT_EQ(waits.wait_for(100ms), std::future_status::timeout);  // it is in the wait by then
+    stop.request_stop();
+    EXPECT_EQ(error_of(std::move(waits)).code(), ErrorCode::kAborted);
+  }
+}
+
 TEST_F(RendezvousTest, ADuplicateOrWrongSizeIsRefusedAndHarmless) {
   const RendezvousServer server(kAnyPort, token_, 2, quiet());
   // Both claim rank 0; the second gets an error, the first continues.
