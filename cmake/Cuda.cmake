@@ -1,4 +1,5 @@
-# The CUDA side, a module: cuda/ in lockstep/tensor, lockstep/ops and lockstep/comm, and lockstep/comm/nccl.
+# The CUDA side, a module: cuda/ in lockstep/tensor, lockstep/ops, lockstep/comm and
+# lockstep/parallel/compression, and lockstep/comm/nccl.
 # Everything else knows no CUDA, so what is built here also runs where there is no GPU.
 set(cuda_problem "")
 if(NOT LOCKSTEP_CUDA MATCHES "^(AUTO|ON|OFF)$")
@@ -58,9 +59,9 @@ if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION -std=c++20)
 endif()
 file(GLOB_RECURSE kernel_sources CONFIGURE_DEPENDS lockstep/comm/cuda/*.cu lockstep/comm/nccl/*.cu
-  lockstep/tensor/cuda/*.cu lockstep/ops/cuda/*.cu)
+  lockstep/tensor/cuda/*.cu lockstep/ops/cuda/*.cu lockstep/parallel/compression/cuda/*.cu)
 file(GLOB_RECURSE cuda_sources CONFIGURE_DEPENDS lockstep/comm/cuda/*.cpp lockstep/comm/nccl/*.cpp
-  lockstep/tensor/cuda/*.cpp lockstep/ops/cuda/*.cpp)
+  lockstep/tensor/cuda/*.cpp lockstep/ops/cuda/*.cpp lockstep/parallel/compression/cuda/*.cpp)
 
 # Kernels have flags of their own: nvcc knows none of the warnings. Files named hopper* use what only
 # Hopper has; the others have the other ways.

@@ -11,14 +11,16 @@
 // thrown by later calls; failure() returns them too.
 //
 // The host's communicator starts and ends both backends: it knows when a rank is lost, which ends
-// what waits for it on the GPU, and carries messages (send and receive) and signals. User
-// reductions are not supported.
+// what waits for it on the GPU, and carries signals, and messages (send and receive) outside of
+// streams. User reductions are not supported.
 //
 // Native (comm/cuda): kernels of all ranks work together on mapped memory. The ranks are on one
 // node, and their GPUs can read each other's memory, or are the same. Queued calls need their data
-// in symmetric memory (an all-reduce of up to 256 KiB may have it anywhere). Calls can be captured.
-// All sums have the order of a balanced tree over ranks, so 2 ranks and 4 give the same bits as
-// parallel.reduction = "tree" promises.
+// in symmetric memory (an all-reduce of up to 256 KiB may have it anywhere), unless the
+// communicator is `staged`: then they go through staging memory, in the order of the stream. Blocks
+// that differ from rank to rank do not. Calls can be captured. All sums have the order of a
+// balanced tree over ranks, so 2 ranks and 4 give the same bits as parallel.reduction = "tree"
+// promises.
 //
 // NCCL (comm/nccl): ranks on any nodes. Their hosts compare every call before NCCL sees it, so a
 // queued call waits until all ranks have made it. Data may lie anywhere on the GPU. Calls cannot be
@@ -42,6 +44,14 @@ struct DeviceCommunicatorOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
   DeviceBackend backend = DeviceBackend::kAuto;
   bool tree_order = false;  // of NCCL's sums, too
+  // Takes staging memory at the start, so that queued calls may have their data anywhere.
+  bool staged = false;
+  // Native: takes a mailbox, so that messages can be queued, too (comm/cuda/mailbox.h). They go
+  // from GPU to GPU. A send may wait until its receiver has come.
+  bool messages = false;
+  // Collectives that may wait for other ranks on this GPU at the same time, of all ranks that use
+  // it; 0: those of this communicator.
+  int at_once = 0;
 };
 
 // Of the same ranks as `host`. Called by all of them. Throws Error(kUnsupported) where the backend
@@ -64,13 +74,26 @@ constexpr std::size_t symmetric_device_bytes(std::size_t bytes) {
   return (bytes + kSymmetricPage - 1) / kSymmetricPage * kSymmetricPage;
 }
 
-// Bytes on the device that a communicator takes besides the symmetric memory that it is asked for;
-// what calls on other memory need is taken when the first is made.
+// Bytes on the device that a communicator takes besides the symmetric memory that it is asked for.
+// Unless it is `staged`, what calls on other memory need is taken when the first is made.
 inline constexpr std::size_t kSignalBytes = kSymmetricPage;
 inline constexpr std::size_t kAddressBytes = std::size_t{32} << 10;
 inline constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
-constexpr std::size_t device_communicator_bytes(bool is_staged) {
-  return kSignalBytes + kAddressBytes + (is_staged ? kStagingBytes : 0);
+inline constexpr std::size_t kMailboxBytes = std::size_t{8} << 20;
+inline constexpr std::size_t kMailboxSignalBytes = std::size_t{4} << 10;  // of these
+inline constexpr std::size_t kMailboxSlots = 2;                           // for each sender
+// All-reduces of up to this size are not staged.
+inline constexpr std::size_t kSmallAllReduceBytes = std::size_t{256} << 10;
+// A message of at most this size, in a group of that many ranks, goes in one piece: its sender does
+// not wait for the receiver unless two others are still under way.
+constexpr std::size_t mailbox_piece_bytes(int ranks) {
+  constexpr std::size_t kRounding = 256;
+  const std::size_t slots = static_cast<std::size_t>(ranks) * kMailboxSlots;
+  return (kMailboxBytes - kMailboxSignalBytes) / slots / kRounding * kRounding;
+}
+constexpr std::size_t device_communicator_bytes(bool is_staged, bool has_messages = false) {
+  return kSignalBytes + kAddressBytes + (is_staged ? kStagingBytes : 0) +
+         (has_messages ? kMailboxBytes : 0);
 }
 
 }  // namespace lockstep

@@ -67,6 +67,8 @@ struct ParameterSpec {
   bool backward_reads = true;
   // How many rows a sparse gradient of it has, which sparse_gradient() returns; 0: it is dense.
   std::int64_t sparse_rows = 0;
+  // Backward overwrites its gradient where Pass::new_gradients is set.
+  bool overwrites = false;
   // Which part of a logical parameter `shape` is, where ranks divide it.
   TensorShard shard = {};
   friend bool operator==(const ParameterSpec&, const ParameterSpec&) = default;
@@ -185,6 +187,9 @@ struct Pass {
   ops::Scalar loss_factor = 1;            // gradients are those of loss_factor * the sum of losses
   std::span<const Tensor> parameters;
   std::span<const Tensor> gradients;  // of the parameters; in backward
+  // The gradients hold nothing yet. Only set for a block that overwrites those of all its
+  // parameters.
+  bool new_gradients = false;
   std::span<const Tensor> tensors;
   // Of the spec's scaled: f32 [tensors, ops::kScaling] and [tensors].
   Tensor scaling = {};

@@ -10,10 +10,14 @@
 // Ring. pass_on() sends a tensor to the next rank and receives that of the rank before, beside
 // compute.
 //
+// On a GPU all of it is queued among the operations, except for messages between nodes. An error is
+// found as in a TensorAxis.
+//
 // All ranks of the group call the same methods in the same order. One thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 
@@ -33,7 +37,8 @@ struct TokenRows {
 
 class ContextAxis {
  public:
-  // `group` has the ranks of the context group, in order, and must outlive it.
+  // `group` has the ranks of the context group, in order, and is of the device that tensors lie on,
+  // staged and with messages there (comm/device_communicator.h). It must outlive the axis.
   explicit ContextAxis(Communicator& group) : group_(group) {}
 
   int rank() const { return group_.rank(); }
@@ -55,6 +60,7 @@ class ContextAxis {
    public:
     Messages(ContextAxis& axis, Work received, Work sent)
         : axis_(&axis), received_(std::move(received)), sent_(std::move(sent)) {}
+    Messages() = default;  // that are queued: operations read them after they have come
     Messages(Messages&& other) noexcept
         : axis_(std::exchange(other.axis_, nullptr)),
           received_(std::move(other.received_)),
@@ -65,19 +71,27 @@ class ContextAxis {
     void wait();
 
    private:
-    ContextAxis* axis_;  // nullptr: it was waited for
-    Work received_;
-    Work sent_;
+    ContextAxis* axis_ = nullptr;  // nullptr: it was waited for
+    std::optional<Work> received_;
+    std::optional<Work> sent_;
   };
   Messages pass_on(Ops& ops, const Tensor& to_next, const Tensor& from_previous);
 
+  // After the host has waited for the operations: throws the error of a call among them.
+  void throw_failure() const;
   AxisCost take_cost();  // since the last call
 
  private:
+  bool is_on_host() const { return group_.device() == Device{}; }
   template <class Body>
   void timed(Body&& body);
+  // A call on what operations have written before it and read after it.
+  void run(Ops& ops, const Call& call);
   // Block i of `sent` goes to rank i, whose block comes to its place in `received`.
-  void exchange(const Tensor& sent, const Tensor& received, std::int64_t elements);
+  void exchange(Ops& ops, const Tensor& sent, const Tensor& received, std::int64_t elements);
+  void queue_messages(Ops& ops, const Tensor& to_next, const Tensor& from_previous);
+  int next() const { return (rank() + 1) % size(); }
+  int previous() const { return (rank() + size() - 1) % size(); }
 
   Communicator& group_;
   AxisCost cost_;

@@ -14,11 +14,14 @@ constexpr Tensor Batch::*kFields[] = {&Batch::tokens,   &Batch::targets, &Batch:
                                       &Batch::inputs,   &Batch::outputs};
 constexpr std::size_t kFieldCount = std::size(kFields);
 
-// All fields have the size of the largest one.
-std::size_t field_bytes(const BatchShape& shape, std::int64_t features) {
-  const std::int64_t most = std::max(
-      {shape.tokens(), shape.source_tokens(), shape.batch * std::max<std::int64_t>(features, 1)});
-  const std::size_t bytes = static_cast<std::size_t>(most) * sizeof(std::int32_t);
+// All fields have the size of the largest one. Masks are those of the tokens of all ranks of a
+// context group.
+std::size_t field_bytes(const Setup& setup, std::int64_t features) {
+  const BatchShape& shape = setup.shape;
+  const std::int64_t tokens = std::max(shape.tokens(), shape.source_tokens());
+  const std::int64_t most = std::max(tokens, shape.batch * std::max<std::int64_t>(features, 1));
+  const std::size_t bytes = std::max(static_cast<std::size_t>(most) * sizeof(std::int32_t),
+                                     static_cast<std::size_t>(tokens * setup.context.size));
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
@@ -28,14 +31,14 @@ Tensor bytes_of(std::byte* data, std::size_t bytes, Device device) {
 
 }  // namespace
 
-std::size_t DeviceBatch::bytes(const BatchShape& shape, std::int64_t features) {
-  return (1 + kSlots) * kFieldCount * field_bytes(shape, features) + kAlignment;
+std::size_t DeviceBatch::bytes(const Setup& setup, std::int64_t features) {
+  return (1 + kSlots) * kFieldCount * field_bytes(setup, features) + kAlignment;
 }
 
-DeviceBatch::DeviceBatch(const BatchShape& shape, std::int64_t features, Device device)
-    : stride_(field_bytes(shape, features)),
+DeviceBatch::DeviceBatch(const Setup& setup, std::int64_t features, Device device)
+    : stride_(field_bytes(setup, features)),
       reads_numbers_(features > 0),
-      memory_(bytes(shape, features), device),
+      memory_(bytes(setup, features), device),
       copies_(device) {
   // Not later: allocating pinned memory may wait for the work of all ranks that share the GPU.
   for (Slot& slot : slots_) slot.pinned = PinnedBuffer(fields_bytes());

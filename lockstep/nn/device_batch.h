@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "lockstep/nn/batch.h"
+#include "lockstep/nn/block.h"
 #include "lockstep/ops/ops.h"
 #include "lockstep/tensor/buffer.h"
 #include "lockstep/tensor/cuda.h"
@@ -24,10 +24,10 @@ namespace lockstep::nn {
 class DeviceBatch {
  public:
   // `features`: of a model that reads inputs and outputs; 0 for all others.
-  static std::size_t bytes(const BatchShape& shape, std::int64_t features);
+  static std::size_t bytes(const Setup& setup, std::int64_t features);
 
   DeviceBatch() = default;
-  DeviceBatch(const BatchShape& shape, std::int64_t features, Device device);
+  DeviceBatch(const Setup& setup, std::int64_t features, Device device);
 
   // f64 [2], for numbers that change with each micro-batch.
   Tensor numbers() const;

@@ -25,11 +25,28 @@ Work PipelineAxis::receive(const Tensor& tensor, int stage) {
       lockstep::receive(Data(tensor.data(), tensor.elements(), tensor.dtype()), stage));
 }
 
+void PipelineAxis::queue_send(Ops& ops, const Tensor& tensor, int stage) {
+  cost_.bytes_sent += tensor.bytes();
+  ops.in_order(
+      [&] { data_.send(ConstData(tensor.data(), tensor.elements(), tensor.dtype()), stage); });
+}
+
+void PipelineAxis::queue_receive(Ops& ops, const Tensor& tensor, int stage) {
+  ops.in_order(
+      [&] { data_.receive(Data(tensor.data(), tensor.elements(), tensor.dtype()), stage); });
+}
+
+void PipelineAxis::throw_failure() const {
+  if (!queues()) return;
+  if (const std::optional<Error> error = data_.failure()) throw *error;
+}
+
 void PipelineAxis::wait(const Work& work) {
   timed([&] { work.wait(); });
 }
 
 std::vector<double> PipelineAxis::gather(std::span<const double> mine) {
+  throw_failure();
   std::vector<double> all(mine.size() * static_cast<std::size_t>(stages()));
   timed([&] { group_.all_gather(mine, all); });
   return all;

@@ -2,9 +2,10 @@
 // and the few numbers of a step that all stages must agree on.
 //
 // Messages are started and travel beside compute; wait() says when they have arrived, or when a
-// buffer that was sent may be overwritten. The messages from one stage to another are received in
-// the order in which they were sent. Methods without a Work are collective: all stages call them in
-// the same order. One thread at a time.
+// buffer that was sent may be overwritten. Where GPUs reach each other's memory, messages are
+// queued among the operations instead, and the host does not wait. The messages from one stage to
+// another are received in the order in which they were sent. Methods without a Work or an Ops are
+// collective: all stages call them in the same order. One thread at a time.
 #pragma once
 
 #include <map>
@@ -15,6 +16,7 @@
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/axis_cost.h"
+#include "lockstep/ops/ops.h"
 #include "lockstep/tensor/tensor.h"
 
 namespace lockstep::nn {
@@ -33,6 +35,13 @@ class PipelineAxis {
   Work send(const Tensor& tensor, int stage);
   Work receive(const Tensor& tensor, int stage);
   void wait(const Work& work);
+
+  // Whether messages are queued among the operations; else they are started.
+  bool queues() const { return data_.backend() == "cuda"; }
+  void queue_send(Ops& ops, const Tensor& tensor, int stage);
+  void queue_receive(Ops& ops, const Tensor& tensor, int stage);
+  // After the host has waited for the operations: throws the error of a message among them.
+  void throw_failure() const;
 
   // What every stage gives, in order; all give as many.
   std::vector<double> gather(std::span<const double> mine);

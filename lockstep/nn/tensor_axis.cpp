@@ -8,21 +8,26 @@
 namespace lockstep::nn {
 
 template <class Body>
-void TensorAxis::timed(Body&& body) {
+void TensorAxis::timed(Communicator& group, Body&& body) {
   const auto begin = SteadyClock::now();
-  const std::uint64_t before = group_.bytes_sent();
+  const std::uint64_t before = group.bytes_sent();
   body();
-  cost_.bytes_sent += group_.bytes_sent() - before;
-  cost_.seconds += seconds_since(begin);
+  cost_.bytes_sent += group.bytes_sent() - before;
+  if (group.device() == Device{}) cost_.seconds += seconds_since(begin);
+}
+
+void TensorAxis::run(Ops& ops, const Call& call) {
+  if (data_.device() == Device{}) ops.synchronize();
+  timed(data_, [&] { ops.in_order([&] { data_.run(call); }); });
 }
 
 void TensorAxis::sum(Ops& ops, const Tensor& x) {
-  ops.synchronize();
-  timed([&] { group_.all_reduce(Data(x.data(), x.elements(), x.dtype())); });
+  run(ops, all_reduce(Data(x.data(), x.elements(), x.dtype())));
 }
 
 double TensorAxis::sum(double mine) {
-  timed([&] { group_.all_reduce(std::span(&mine, 1)); });
+  throw_failure();
+  timed(group_, [&] { group_.all_reduce(std::span(&mine, 1)); });
   return mine;
 }
 
@@ -31,19 +36,22 @@ bool TensorAxis::any(bool mine) { return sum(mine ? 1.0 : 0.0) > 0; }
 void TensorAxis::gather(Ops& ops, const Tensor& all) { gather_rows(ops, all.row(rank()), all); }
 
 void TensorAxis::gather_rows(Ops& ops, const Tensor& mine, const Tensor& all) {
-  ops.synchronize();
-  timed([&] {
-    group_.all_gather(ConstData(mine.data(), mine.elements(), mine.dtype()),
-                      Data(all.data(), all.elements(), all.dtype()));
-  });
+  run(ops, all_gather(ConstData(mine.data(), mine.elements(), mine.dtype()),
+                      Data(all.data(), all.elements(), all.dtype())));
 }
 
 void TensorAxis::scatter_sum(Ops& ops, const Tensor& all, const Tensor& mine) {
-  ops.synchronize();
-  timed([&] {
-    group_.reduce_scatter(ConstData(all.data(), all.elements(), all.dtype()),
-                          Data(mine.data(), mine.elements(), mine.dtype()));
-  });
+  run(ops, reduce_scatter(ConstData(all.data(), all.elements(), all.dtype()),
+                          Data(mine.data(), mine.elements(), mine.dtype())));
+}
+
+bool TensorAxis::can_capture() const {
+  return data_.backend() == "cuda" && group_.backend() != "threads";
+}
+
+void TensorAxis::throw_failure() const {
+  if (data_.device() == Device{}) return;
+  if (const std::optional<Error> error = data_.failure()) throw *error;
 }
 
 AxisCost TensorAxis::take_cost() { return std::exchange(cost_, {}); }

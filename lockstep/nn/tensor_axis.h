@@ -7,6 +7,9 @@
 // transformer layer sums twice in each. With sequence parallelism every sum is a reduce-scatter of
 // tokens, and tokens are gathered before the next product, and once more in backward: five quarters
 // of the bytes.
+//
+// On a GPU these calls are queued among the operations, and the host does not wait. An error of one
+// is thrown by the first later call whose result the host reads, or by throw_failure().
 #pragma once
 
 #include <cstddef>
@@ -21,8 +24,10 @@ namespace lockstep::nn {
 
 class TensorAxis {
  public:
-  // `group` has the ranks of the tensor group, in order, and must outlive it.
-  explicit TensorAxis(Communicator& group) : group_(group) {}
+  // `group` has the ranks of the tensor group, in order; `data` has the same ranks and is of the
+  // device that tensors lie on, staged (comm/device_communicator.h). Both must outlive it.
+  TensorAxis(Communicator& group, Communicator& data) : group_(group), data_(data) {}
+  explicit TensorAxis(Communicator& group) : TensorAxis(group, group) {}
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
@@ -40,13 +45,26 @@ class TensorAxis {
   void scatter_sum(Ops& ops, const Tensor& all, const Tensor& mine);
   void gather_rows(Ops& ops, const Tensor& mine, const Tensor& all);
 
-  AxisCost take_cost();  // since the last call
+  // Whether operations with these calls among them can be captured. Not where ranks are threads:
+  // they share what CUDA needs to make a graph, which may wait for a call that waits for this rank.
+  bool can_capture() const;
+  // After the host has waited for the operations: throws the error of a call among them.
+  void throw_failure() const;
+
+  // Since the last call. Calls on a GPU take none of the host's time.
+  AxisCost take_cost();
+  // What was sent since then, and what calls send once more when they are launched again.
+  std::uint64_t bytes_sent() const { return cost_.bytes_sent; }
+  void add_sent(std::uint64_t bytes) { cost_.bytes_sent += bytes; }
 
  private:
   template <class Body>
-  void timed(Body&& body);
+  void timed(Communicator& group, Body&& body);
+  // A call on what operations have written before it and read after it.
+  void run(Ops& ops, const Call& call);
 
   Communicator& group_;
+  Communicator& data_;
   AxisCost cost_;
 };
 

@@ -10,7 +10,9 @@
 //
 // Two rules about gradients, for every operation: those of parameters are added to what is there,
 // and have the type of the parameter or f32; those of activations overwrite, unless a field says
-// `accumulate`. An output may lie on an input only where its comment says so.
+// `accumulate`. Where a field says `overwrite`, the gradients of parameters need not be cleared
+// before; the bits are those of adding to zeros, but for the sign of zeros. An output may lie on an
+// input only where its comment says so.
 //
 // A tensor without elements, the default of a field, is not given; the comment says `optional`.
 // Sums run in f32 or wider whatever the type; a result is rounded once, when it is stored.
@@ -110,6 +112,7 @@ struct LinearBackwardWeight {
   Tensor dbias;    // [out], optional
   // Given: dweight and dbias are those of a part of the outputs, dy's columns from this one on.
   std::optional<std::int64_t> first_output = std::nullopt;
+  bool overwrite = false;  // dweight and dbias
 };
 
 // ---- element by element
@@ -209,7 +212,8 @@ struct NormBackward {
   Dropout dropout;   // with dbranch: the one of Norm
   Tensor dbranch;    // [rows, width], optional: only needed where there was dropout
   Tensor dgain;
-  Tensor dbias;  // optional
+  Tensor dbias;            // optional
+  bool overwrite = false;  // dgain and dbias
 };
 
 // An RMS norm of every head by itself: y = x / sqrt(mean of squares + epsilon) * gain.

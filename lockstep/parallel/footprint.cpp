@@ -21,12 +21,24 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
          .group = kCommunicationGroup,
          .bytes = TreeSum::bytes(plan.flat.elements(), position.most_micro_batches)});
   }
+  if (options.tensor > 1 && plan.device != Device{}) {
+    plan.outside.push_back({.name = "tensor group",
+                            .group = kCommunicationGroup,
+                            .bytes = device_communicator_bytes(true)});
+  }
+  if (options.context > 1 && plan.device != Device{}) {
+    plan.outside.push_back({.name = "context group",
+                            .group = kCommunicationGroup,
+                            .bytes = device_communicator_bytes(true, true)});
+  }
   if (plan.stages > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "pipeline",
                             .group = kCommunicationGroup,
-                            .bytes = device_communicator_bytes(false)});
+                            .bytes = device_communicator_bytes(false, true)});
   }
-  if (position.workers > 1 && plan.device != Device{}) {
+  const bool with_servers =
+      position.workers > 1 && options.strategy == StrategyKind::kParameterServer;
+  if (position.workers > 1 && plan.device != Device{} && !with_servers) {
     plan.outside.push_back({.name = "communicator",
                             .group = kCommunicationGroup,
                             .bytes = communication_group_bytes(plan)});
@@ -36,7 +48,7 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
         {.name = "update", .group = "workspace", .bytes = DeviceUpdate::bytes(plan)});
   }
   std::vector<Request> more;
-  if (position.workers > 1 && options.strategy == StrategyKind::kParameterServer) {
+  if (with_servers) {
     ParameterServerJob job;
     job.options = options.server;
     job.optimizer = optimizer;
@@ -49,7 +61,10 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
   } else if (position.workers > 1) {
     more = exchange_memory(options, position, plan);
   }
-  requests.insert(requests.end(), more.begin(), more.end());
+  // Servers, and what workers exchange with them, are on the host.
+  std::vector<Request>& place =
+      with_servers && plan.device != Device{} ? plan.host_outside : requests;
+  place.insert(place.end(), more.begin(), more.end());
 }
 
 }  // namespace lockstep::parallel

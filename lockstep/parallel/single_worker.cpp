@@ -1,6 +1,7 @@
 #include "lockstep/parallel/single_worker.h"
 
 #include <numeric>
+#include <utility>
 
 #include "lockstep/parallel/offload/local_update.h"
 
@@ -14,6 +15,7 @@ void SingleWorker::start(nn::Replica& replica) {
   mover_.start(replica, trace());
   early_.start(replica, mover_, trace());
   delayed_.start(replica, trace());
+  overlapped_.start(replica, trace());
   if (DeviceUpdate::serves(replica.plan())) {
     device_update_.emplace(replica, reduction_ == Reduction::kTree);
   }
@@ -34,7 +36,20 @@ void SingleWorker::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const bool tree = reduction_ == Reduction::kTree;
   mover_.begin_micro_batch(!tree && index > 0);
   if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
-  if ((tree || index == 0) && !mover_.moves_gradients()) replica_->zero_gradients();
+  if (count == 0) overlapped_.finish();  // no forward does it
+  if ((!tree && index > 0) || mover_.moves_gradients()) return;
+  zeroes_later_ = overlapped_.under_way();
+  if (!zeroes_later_) replica_->begin_gradients();
+}
+
+void SingleWorker::before_forward(std::size_t block) {
+  overlapped_.before_forward(block);
+  mover_.before_forward(block);
+}
+
+void SingleWorker::before_backward(std::size_t block) {
+  if (std::exchange(zeroes_later_, false)) replica_->begin_gradients();
+  mover_.before_backward(block);
 }
 
 void SingleWorker::finish_tree(nn::FlatRange range) {
@@ -53,7 +68,13 @@ void SingleWorker::after_backward(std::size_t block) {
   });
 }
 
+void SingleWorker::collect() {
+  overlapped_.finish();
+  delayed_.finish();
+}
+
 void SingleWorker::leave() noexcept {
+  overlapped_.settle();
   delayed_.settle();
   early_.settle();
   mover_.settle();
@@ -75,6 +96,12 @@ UpdateResult SingleWorker::update(const UpdateRequest& request) {
   finish_tree(all);
   replica_->update_scaling();
   if (delayed_.is_on()) return delayed_.update(mover_, request);
+  const bool beside_gpu = replica_->ops().device() != Device{};
+  if (overlapped_.serves() && (request.may_overlap || beside_gpu)) {
+    const UpdateResult result = overlapped_.update(mover_, request);
+    if (!request.may_overlap) overlapped_.finish();
+    return result;
+  }
   return local_update(*replica_, mover_, request);
 }
 

@@ -55,6 +55,7 @@ inline const std::vector<Level>& levels() {
       {"parallel/offload"},
       {"parallel/strategy"},
       {"parallel/trace"},
+      {"parallel/compression/cuda"},
       {"parallel/communication", "parallel/compression", "parallel/gradients"},
       {"parallel/compression/kernels"},
 

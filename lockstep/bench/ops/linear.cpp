@@ -266,19 +266,27 @@ std::vector<OpCase> backward_input_large(DType dtype) {
 
 // ---- linear_backward_weight
 
-OpCase backward_weight_case(DType dtype, const LinearSizes& sizes, bool bias, DType gradient) {
+OpCase backward_weight_case(DType dtype, const LinearSizes& sizes, bool bias, DType gradient,
+                            bool overwrite = false) {
   OpCase one;
-  one.name = fmt::format("{}{}, gradients {}", sizes.text(), bias ? ", bias" : "", name(gradient));
+  one.name = fmt::format("{}{}, gradients {}{}", sizes.text(), bias ? ", bias" : "", name(gradient),
+                         overwrite ? ", overwrite" : "");
+  const auto field = [overwrite](const char* of, DType type, const Shape& shape, Tolerance error) {
+    return overwrite ? output(of, type, shape, error) : updated(of, type, shape, normal(), error);
+  };
   const Tolerance tolerance{.noise = noise_of_sum(sizes.rows)};
   one.fields = {
       input("dy", dtype, {sizes.rows, sizes.out}, normal(balanced(sizes.rows))),
       input("x", dtype, {sizes.rows, sizes.in}, normal()),
-      updated("dweight", gradient, {sizes.out, sizes.in}, normal(), tolerance),
+      field("dweight", gradient, {sizes.out, sizes.in}, tolerance),
   };
-  if (bias) one.fields.push_back(updated("dbias", gradient, {sizes.out}, normal(), tolerance));
-  one.run = [](Ops& ops, const Tensors& t) {
-    ops.run(ops::LinearBackwardWeight{
-        .dy = t["dy"], .x = t["x"], .dweight = t["dweight"], .dbias = t["dbias"]});
+  if (bias) one.fields.push_back(field("dbias", gradient, {sizes.out}, tolerance));
+  one.run = [overwrite](Ops& ops, const Tensors& t) {
+    ops.run(ops::LinearBackwardWeight{.dy = t["dy"],
+                                      .x = t["x"],
+                                      .dweight = t["dweight"],
+                                      .dbias = t["dbias"],
+                                      .overwrite = overwrite});
   };
   one.scratch = layer_scratch(sizes, dtype, gradient);
   one.flops = sizes.flops();
@@ -289,9 +297,11 @@ std::vector<OpCase> backward_weight_cases(DType dtype) {
   std::vector<OpCase> cases;
   for (const LinearSizes& sizes : kOddLayers) {
     cases.push_back(backward_weight_case(dtype, sizes, true, DType::kF32));
+    cases.push_back(backward_weight_case(dtype, sizes, true, dtype, true));
     if (is_narrow(dtype)) cases.push_back(backward_weight_case(dtype, sizes, true, dtype));
   }
   cases.push_back(backward_weight_case(dtype, {131, 29, 34}, false, dtype));
+  cases.push_back(backward_weight_case(dtype, {131, 29, 34}, false, DType::kF32, true));
   return cases;
 }
 

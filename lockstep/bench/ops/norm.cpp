@@ -157,6 +157,7 @@ struct NormBackwardOptions {
   bool residual = false;
   DSumIs dsum = DSumIs::kApart;
   DType gradient = DType::kF32;
+  bool overwrite = false;  // the gradients of parameters
 };
 
 std::string place_of_dsum(const NormBackwardOptions& options) {
@@ -170,8 +171,9 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
   OpCase one;
   const NormOptions& norm = options.norm;
   const std::string place = place_of_dsum(options);
-  one.name = fmt::format("{} x {}, {}{}, dsum at {}, gradients {}", rows, width, norm.text(),
-                         options.residual ? ", residual" : "", place, name(options.gradient));
+  one.name = fmt::format("{} x {}, {}{}, dsum at {}, gradients {}{}", rows, width, norm.text(),
+                         options.residual ? ", residual" : "", place, name(options.gradient),
+                         options.overwrite ? ", overwrite" : "");
   const Shape shape{rows, width};
   const double noise = (width < 4 ? 8000 : 64) + 4 * std::sqrt(static_cast<double>(width));
   const Tolerance of_dsum{.noise = noise};
@@ -193,10 +195,12 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
   }
   const double root = std::sqrt(static_cast<double>(rows));
   const Tolerance of_parameters{.noise = (width < 4 ? 8000 : 32) + 8 * root * root};
-  one.fields.push_back(updated("dgain", options.gradient, {width}, normal(), of_parameters));
-  if (norm.has_bias()) {
-    one.fields.push_back(updated("dbias", options.gradient, {width}, normal(), of_parameters));
-  }
+  const auto parameter = [&](const char* field) {
+    return options.overwrite ? output(field, options.gradient, {width}, of_parameters)
+                             : updated(field, options.gradient, {width}, normal(), of_parameters);
+  };
+  one.fields.push_back(parameter("dgain"));
+  if (norm.has_bias()) one.fields.push_back(parameter("dbias"));
   // The statistics are those of the sum.
   one.prepare = [norm](Ops&, const Tensors& t) {
     const Tensor sum = t["sum"];
@@ -210,7 +214,7 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
                              .mean = t["mean"],
                              .rstd = t["rstd"]});
   };
-  one.run = [norm, place](Ops& ops, const Tensors& t) {
+  one.run = [norm, place, overwrite = options.overwrite](Ops& ops, const Tensors& t) {
     ops.run(ops::NormBackward{.kind = norm.kind,
                               .dy = t["dy"],
                               .sum = t["sum"],
@@ -222,7 +226,8 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
                               .dropout = norm.dropping(),
                               .dbranch = t["dbranch"],
                               .dgain = t["dgain"],
-                              .dbias = t["dbias"]});
+                              .dbias = t["dbias"],
+                              .overwrite = overwrite});
   };
   one.scratch = [rows, width](const Ops& ops) { return ops.norm_scratch(rows, width); };
   return one;
@@ -236,6 +241,8 @@ std::vector<OpCase> norm_backward_cases(DType dtype) {
       cases.push_back(norm_backward_case(
           dtype, rows, width,
           {.norm = {.kind = kind, .dropout = 0.1}, .residual = true, .gradient = dtype}));
+      cases.push_back(norm_backward_case(
+          dtype, rows, width, {.norm = {.kind = kind}, .gradient = dtype, .overwrite = true}));
     }
   }
   cases.push_back(norm_backward_case(dtype, 131, 9, {.norm = {.bias = false}}));

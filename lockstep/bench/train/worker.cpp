@@ -31,6 +31,8 @@ void serve_training(const TrainOptions& options) {
                                  train::solved(options.batch).accumulation);
   const auto answer = [&](std::string_view request) -> std::string {
     if (request == "step") {
+      // An update that overlaps belongs to the step after it, which must not begin late.
+      if (trainer.overlaps_update()) trainer.step(batches.all(), [&] { return batches.all(); });
       const train::StepMetrics metrics = trainer.step(batches.all(), [&] { return batches.all(); });
       return Json{{"seconds", metrics.seconds}, {"loss", metrics.loss}}.dump();
     }

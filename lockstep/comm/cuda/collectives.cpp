@@ -62,7 +62,8 @@ void CudaCommunicator::queue(const Call& call, cudaStream_t stream, const Placed
   }
   const bool is_small = call.kind == Collective::kAllReduce && bytes_of(call.in) <= kSmallBytes;
   if (!placed.is_direct && !is_small) {
-    if (stream != stream_) {
+    const bool differ = call.varying;  // then ranks do not know how many pieces others have
+    if (stream != stream_ && (!options_.staged || differ)) {
       fail(ErrorCode::kInvalidArgument,
            "{} in the order of a stream needs symmetric memory; allocate() it, or call it outside "
            "of the stream's tasks",

@@ -31,9 +31,19 @@ constexpr bool slots_fit(unsigned most_blocks) {
 static_assert(slots_fit(1) && slots_fit(kMostBlocks));
 static_assert(kMostAllocations * kMostRanks * sizeof(std::byte*) == kAddressBytes);
 static_assert(symmetric_device_bytes(kStagingBytes) == kStagingBytes);
+static_assert(symmetric_device_bytes(kMailboxBytes) == kMailboxBytes);
+static_assert(kSmallBytes == kSmallAllReduceBytes);
 
 // Blocks of threads of all ranks on one GPU: they must all run at the same time.
 constexpr unsigned kBlocksOfGpu = 128;
+
+void refuse_capture(const Call& call, cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking whether a stream is captured");
+  if (status == cudaStreamCaptureStatusNone) return;
+  fail(ErrorCode::kUnsupported, "{} cannot be captured; queue it outside of the capture",
+       name(call.kind));
+}
 
 Fingerprint unpacked(const Operation& operation) {
   Fingerprint fingerprint;
@@ -97,10 +107,23 @@ CudaCommunicator::CudaCommunicator(std::unique_ptr<Communicator> host,
   peers_.timeout = static_cast<std::uint64_t>(options_.timeout.count());
   peers_.rank = rank();
   peers_.size = size();
-  const auto sharers = static_cast<unsigned>(memory_.sharers());
-  most_blocks_ = std::clamp(kBlocksOfGpu / sharers, 1u, static_cast<unsigned>(kMostBlocks));
+  const auto at_once = static_cast<unsigned>(std::max(memory_.sharers(), options_.at_once));
+  most_blocks_ = std::clamp(kBlocksOfGpu / at_once, 1u, static_cast<unsigned>(kMostBlocks));
   peers_.slot_bytes = slot_bytes_of(most_blocks_);
   if (memory_.shares_with_processes() && rank() == 0) warn_of_turns(memory_.sharers());
+  if (memory_.shares_process()) {
+    late_frees_.emplace();
+    for (cudaEvent_t& one : paces_) {
+      check(cudaEventCreateWithFlags(&one, cudaEventDisableTiming), "making an event");
+    }
+  }
+  if (options_.staged) prepare_staging();
+  if (options_.messages) {
+    load_message_kernels();
+    const PeerMemory::Allocation memory = memory_.allocate(kMailboxBytes);
+    check(cudaMemset(memory.bases[me], 0, sizeof(MailboxSignals)), "preparing a mailbox");
+    mailbox_.emplace(memory, rank(), size());
+  }
   check(cudaDeviceSynchronize(), "preparing a communicator");
   host_->barrier();  // all controls are zero
   watch_ = std::make_unique<Watch>(*host_, *peers_.report);
@@ -112,12 +135,31 @@ CudaCommunicator::~CudaCommunicator() {
   use_device(options_.device.index);
   cudaStreamSynchronize(stream_);
   cudaStreamDestroy(stream_);
+  for (const cudaEvent_t one : paces_) {
+    if (one != nullptr) cudaEventDestroy(one);
+  }
+}
+
+// A process can queue about a thousand launches; the next one blocks all threads of the process.
+// Where ranks are threads, those of a rank that is ahead could keep another from launching what
+// they wait for.
+void CudaCommunicator::pace(cudaStream_t stream) {
+  constexpr std::size_t kCalls = 8;  // between events
+  if (!memory_.shares_process()) return;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &capture), "asking for the state of a stream");
+  if (capture != cudaStreamCaptureStatusNone || ++queued_ % kCalls != 0) return;
+  const cudaEvent_t before_last = paces_[queued_ / kCalls % paces_.size()];
+  check(cudaEventSynchronize(before_last), "collectives on the GPU");
+  check(cudaEventRecord(before_last, stream), "recording an event");
 }
 
 std::unique_ptr<Communicator> CudaCommunicator::split(int color, int key) {
   std::unique_ptr<Communicator> part = host_->split(color, key);
   if (part == nullptr) return nullptr;
-  return std::make_unique<CudaCommunicator>(std::move(part), options_);
+  DeviceCommunicatorOptions options = options_;
+  options.messages = false;  // memory that only those take who ask for it
+  return std::make_unique<CudaCommunicator>(std::move(part), options);
 }
 
 SymmetricBuffer CudaCommunicator::allocate(std::size_t bytes) {
@@ -241,15 +283,27 @@ CudaCommunicator::Placed CudaCommunicator::agree(const Call& call) {
 
 void CudaCommunicator::run(const Call& call) {
   check_device_call(call, rank(), size());
-  if (HostMessages::is_message(call)) return messages_.run(call);
   const cudaStream_t current = CurrentStream::get();
+  if (HostMessages::is_message(call)) {
+    return mailbox_ && current != nullptr ? queue_message(call, current) : messages_.run(call);
+  }
   use_device(options_.device.index);
   if (current != nullptr) {
     throw_failure();
+    pace(current);
     return queue(call, current, place(call));
   }
   OperationStream::let_wait(options_.device.index, stream_);
   collectives_.run([&] { execute(call); });
+}
+
+void CudaCommunicator::queue_message(const Call& call, cudaStream_t stream) {
+  throw_failure();
+  use_device(options_.device.index);
+  refuse_capture(call, stream);
+  if (call.kind == Collective::kReceive) return mailbox_->queue_receive(peers_, call, stream);
+  bytes_sent_ += bytes_of(call.in);
+  mailbox_->queue_send(peers_, call, stream);
 }
 
 void CudaCommunicator::execute(const Call& call) {

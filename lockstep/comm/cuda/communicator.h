@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <atomic>
 #include <memory>
 #include <mutex>
@@ -11,10 +12,12 @@
 
 #include "lockstep/comm/cuda/host_messages.h"
 #include "lockstep/comm/cuda/kernels.h"
+#include "lockstep/comm/cuda/mailbox.h"
 #include "lockstep/comm/cuda/peer_memory.h"
 #include "lockstep/comm/device_communicator.h"
 #include "lockstep/comm/native/task_queue.h"
 #include "lockstep/tensor/cuda.h"
+#include "lockstep/tensor/cuda/memory.h"
 
 namespace lockstep::cuda {
 
@@ -56,6 +59,9 @@ class CudaCommunicator final : public Communicator {
   // A call outside of tasks, to its end.
   void execute(const Call& call);
   void queue(const Call& call, cudaStream_t stream, const Placed& placed);
+  // Waits where this rank has queued many calls on streams that are not done.
+  void pace(cudaStream_t stream);
+  void queue_message(const Call& call, cudaStream_t stream);
   Placed place(const Call& call) const;
   Placed agree(const Call& call);
   void queue_move(const Call& call, cudaStream_t stream, const Placed& placed);
@@ -82,7 +88,11 @@ class CudaCommunicator final : public Communicator {
   Peers peers_{};
   unsigned most_blocks_ = 1;
   std::optional<PeerMemory::Allocation> staging_;
+  std::optional<Mailbox> mailbox_;
   cudaStream_t stream_ = nullptr;  // of calls outside of tasks
+  std::optional<LateFrees> late_frees_;
+  std::array<cudaEvent_t, 2> paces_{};
+  std::size_t queued_ = 0;
   std::atomic<std::uint64_t> bytes_sent_{0};
   mutable std::mutex mutex_;
   mutable std::optional<Error> failure_;

@@ -19,20 +19,20 @@ __device__ V fresh(const V* from) {
   return __ldcv(from);
 }
 template <>
-__device__ __nv_bfloat16 fresh(const __nv_bfloat16* from) {
+inline __device__ __nv_bfloat16 fresh(const __nv_bfloat16* from) {
   const auto bits = __ldcv(reinterpret_cast<const unsigned short*>(from));
   return __ushort_as_bfloat16(bits);
 }
 template <>
-__device__ __half fresh(const __half* from) {
+inline __device__ __half fresh(const __half* from) {
   return __ushort_as_half(__ldcv(reinterpret_cast<const unsigned short*>(from)));
 }
 template <>
-__device__ std::int8_t fresh(const std::int8_t* from) {
+inline __device__ std::int8_t fresh(const std::int8_t* from) {
   return static_cast<std::int8_t>(__ldcv(reinterpret_cast<const signed char*>(from)));
 }
 template <>
-__device__ std::int64_t fresh(const std::int64_t* from) {
+inline __device__ std::int64_t fresh(const std::int64_t* from) {
   return static_cast<std::int64_t>(__ldcv(reinterpret_cast<const long long*>(from)));
 }
 
@@ -42,7 +42,8 @@ struct Range {
 };
 
 // Part `part` of `parts` of [0, count), in units of `unit`.
-__device__ Range part_of(std::size_t count, std::size_t unit, std::size_t part, std::size_t parts) {
+inline __device__ Range part_of(std::size_t count, std::size_t unit, std::size_t part,
+                                std::size_t parts) {
   const std::size_t units = (count + unit - 1) / unit;
   const std::size_t each = (units + parts - 1) / parts * unit;
   const std::size_t first = min(part * each, count);

@@ -8,35 +8,35 @@
 
 namespace lockstep::cuda {
 
-__device__ std::uint64_t nanoseconds() {
+inline __device__ std::uint64_t nanoseconds() {
   std::uint64_t now;
   asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
   return now;
 }
 
-__device__ void send_signal(std::uint64_t* slot, std::uint64_t signal) {
+inline __device__ void send_signal(std::uint64_t* slot, std::uint64_t signal) {
   asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(slot), "l"(signal) : "memory");
 }
 
-__device__ std::uint64_t read_signal(const std::uint64_t* slot) {
+inline __device__ std::uint64_t read_signal(const std::uint64_t* slot) {
   std::uint64_t signal;
   asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(signal) : "l"(slot) : "memory");
   return signal;
 }
 
-__device__ bool has_come(std::uint64_t signal, std::uint32_t meeting) {
+inline __device__ bool has_come(std::uint64_t signal, std::uint32_t meeting) {
   return static_cast<std::int32_t>(static_cast<std::uint32_t>(signal >> 32) - meeting) >= 0;
 }
 
-__device__ void end_all(const Peers& peers) {
+inline __device__ void end_all(const Peers& peers) {
   for (int r = 0; r < peers.size; ++r) {
     *reinterpret_cast<volatile std::uint32_t*>(&peers.controls[r]->aborted) = 1;
   }
   __threadfence_system();
 }
 
-__device__ void report(const Peers& peers, const Header& header, Outcome outcome, int other,
-                       std::uint32_t meeting) {
+inline __device__ void report(const Peers& peers, const Header& header, Outcome outcome, int other,
+                              std::uint32_t meeting) {
   Control& mine = *peers.controls[peers.rank];
   if (atomicExch(&mine.claimed, 1u) == 0) {
     Report& report = *peers.report;
@@ -58,7 +58,8 @@ __device__ void report(const Peers& peers, const Header& header, Outcome outcome
 }
 
 // Waits for rank `other` to come to a meeting; false where the call ends instead.
-__device__ bool await(const Peers& peers, const Header& header, int other, std::uint32_t meeting) {
+inline __device__ bool await(const Peers& peers, const Header& header, int other,
+                             std::uint32_t meeting) {
   constexpr int kSpins = 128;  // between looks at the host's memory and the clock
   Control& mine = *peers.controls[peers.rank];
   const std::uint64_t* const slot = &mine.signals[blockIdx.x][other];
@@ -132,11 +133,11 @@ class Meetings {
   std::uint32_t number_;
 };
 
-__device__ const Card& card_of(const Peers& peers, int rank) {
+inline __device__ const Card& card_of(const Peers& peers, int rank) {
   return peers.controls[rank]->cards[blockIdx.x];
 }
 
-__device__ std::byte* address(const Peers& peers, int rank, const Place& place) {
+inline __device__ std::byte* address(const Peers& peers, int rank, const Place& place) {
   return peers.bases[place.allocation * kMostRanks + rank] + place.offset;
 }
 

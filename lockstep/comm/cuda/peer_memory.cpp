@@ -78,12 +78,20 @@ PeerMemory::PeerMemory(Communicator& host, int device) : host_(host), device_(de
   }
   use_device(device);
   const Owner mine = owner_here(device);
-  sharers_ = 0;
-  for (const Owner& owner : gathered(host, mine)) {
-    const bool same_gpu = std::strncmp(owner.bus, mine.bus, sizeof(mine.bus)) == 0;
-    if (same_gpu) ++sharers_;
-    if (same_gpu && owner.process != mine.process) shares_with_processes_ = true;
-    if (owner.process == mine.process) enable_access(device, owner);
+  const std::vector<Owner> owners = gathered(host, mine);
+  const auto is_same_gpu = [](const Owner& one, const Owner& other) {
+    return std::strncmp(one.bus, other.bus, sizeof(one.bus)) == 0;
+  };
+  for (const Owner& owner : owners) {
+    const auto sharers = std::ranges::count_if(
+        owners, [&](const Owner& other) { return is_same_gpu(owner, other); });
+    sharers_ = std::max(sharers_, static_cast<int>(sharers));
+    if (owner.process != mine.process) {
+      shares_with_processes_ = shares_with_processes_ || is_same_gpu(owner, mine);
+    } else {
+      ++ranks_here_;
+      enable_access(device, owner);
+    }
   }
 }
 

@@ -40,9 +40,12 @@ class PeerMemory {
   // Where data begins; nothing if it does not lie in symmetric memory.
   std::optional<Place> find(const std::byte* data, std::size_t bytes) const;
 
-  // Ranks that use this rank's GPU, itself included, and whether they are of several processes.
+  // The most ranks that use the same GPU, alike on all ranks, and whether those of this rank's GPU
+  // are of several processes.
   int sharers() const { return sharers_; }
   bool shares_with_processes() const { return shares_with_processes_; }
+  // Whether other ranks are threads of this process.
+  bool shares_process() const { return ranks_here_ > 1; }
 
  private:
   struct Held {
@@ -57,6 +60,7 @@ class PeerMemory {
   const int device_;
   int sharers_ = 1;
   bool shares_with_processes_ = false;
+  int ranks_here_ = 0;
   mutable std::mutex mutex_;  // guards all below
   std::map<std::uint32_t, Held> held_;
 };

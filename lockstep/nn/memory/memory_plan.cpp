@@ -80,7 +80,7 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
   if (plan.device != Device{}) {
     plan.outside.push_back({.name = "batch",
                             .group = "workspace",
-                            .bytes = DeviceBatch::bytes(setup.shape, model.block(0).features())});
+                            .bytes = DeviceBatch::bytes(setup, model.block(0).features())});
   }
   const auto lay_out = places == Places::kFound ? plan_layout : bound_layout;
   plan.layout = lay_out(plan.requests);

@@ -12,7 +12,7 @@ constexpr const char* kGradients = "gradients";
 constexpr int kSumsOfParts = 1024;
 // Elements of a staging chunk between tiers: enough to hide the start-up cost of a copy.
 constexpr std::size_t kStagedElements = std::size_t{1} << 18;
-constexpr std::size_t kElementsOverBus = std::size_t{1} << 22;  // between a GPU and the host
+constexpr std::size_t kElementsOverBus = std::size_t{1} << 21;  // between a GPU and the host
 
 class StatePlanner : PlanRequests {
  public:

@@ -38,6 +38,9 @@ class Declaration {
     spec_.experts = group;
     spec_.elsewhere = std::move(elsewhere);
   }
+  // Backward makes the gradient of the parameter that was declared last by one operation, which
+  // overwrites it where Pass::new_gradients says so.
+  void overwrites_gradient() { spec_.parameters.back().overwrites = true; }
   // The parameter that was declared last is a shard.
   void shard(TensorShard shard) { spec_.parameters.back().shard = std::move(shard); }
   // Backward does not read the parameter that was declared last.

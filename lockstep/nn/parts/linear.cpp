@@ -29,13 +29,16 @@ bool LinearPart::trains_in_fp8(const Setup& setup) const {
 }
 
 void LinearPart::declare(Declaration& declaration, std::int64_t rows, bool again) const {
+  const bool overwrites = !trains_in_fp8(declaration.setup());
   declaration.weight(named("weight"), out(), in(), options_.stddev);
+  if (overwrites) declaration.overwrites_gradient();
   if (divides(Divided::kOutputs)) {
     declaration.shard(shard_of(0, options_.segments, options_.tensor));
   } else if (divides(Divided::kInputs)) {
     declaration.shard(shard_of(1, {options_.in}, options_.tensor));
   }
   declaration.bias(named("bias"), out(), options_.bias);
+  if (overwrites) declaration.overwrites_gradient();
   if (divides(Divided::kOutputs)) {
     declaration.shard(shard_of(0, options_.segments, options_.tensor));
   }
@@ -222,8 +225,11 @@ void LinearPart::backward_fp8(const Pass& pass, const Backward& arguments) const
 
 // Now, or when the schedule of a pipeline has time for it.
 void LinearPart::run_weight_gradient(const Pass& pass, const Tensor& dy, const Tensor& x) const {
-  const ops::LinearBackwardWeight call{
-      .dy = dy, .x = x, .dweight = gradient(pass, kWeight), .dbias = gradient(pass, kBias)};
+  const ops::LinearBackwardWeight call{.dy = dy,
+                                       .x = x,
+                                       .dweight = gradient(pass, kWeight),
+                                       .dbias = gradient(pass, kBias),
+                                       .overwrite = pass.new_gradients};
   if (pass.weight_gradients != nullptr) {
     pass.weight_gradients->add(pass.ops, call);
   } else {

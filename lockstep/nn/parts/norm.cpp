@@ -6,7 +6,9 @@ void NormPart::declare(Declaration& declaration, std::int64_t rows) const {
   const bool layer = options_.kind == ops::NormKind::kLayer;
   declaration.gain(named("gain"), options_.width);
   declaration.tie(options_.tied_to);
+  if (!options_.tensor.divides_tokens) declaration.overwrites_gradient();
   declaration.bias(named("bias"), options_.width, layer && options_.bias);
+  if (!options_.tensor.divides_tokens) declaration.overwrites_gradient();
   declaration.statistic(named("mean"), {layer ? rows : 0}, Life::kKept);
   declaration.statistic(named("rstd"), {rows}, Life::kKept);
   declaration.norm(rows, options_.width);
@@ -63,7 +65,8 @@ void NormPart::backward(const Pass& pass, const Backward& arguments) const {
                                  .dropout = arguments.dropout,
                                  .dbranch = arguments.dbranch,
                                  .dgain = of_own_tokens ? own.row(0) : gain,
-                                 .dbias = of_own_tokens ? own_bias : bias});
+                                 .dbias = of_own_tokens ? own_bias : bias,
+                                 .overwrite = pass.new_gradients && !of_own_tokens});
   if (of_own_tokens) {
     pass.tensor->sum(pass.ops, own);
     pass.ops.run(ops::Add{.a = gain, .b = own.row(0), .y = gain});

@@ -1,6 +1,7 @@
 #include "lockstep/nn/replica/replica.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "lockstep/base/error.h"
@@ -38,23 +39,27 @@ States States::slice(FlatRange range) const {
 }
 
 Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory)
-    : model_(std::move(model)), plan_(std::move(plan)), ops_(ops), symmetric_(memory.symmetric) {
+    : model_(std::move(model)),
+      plan_(std::move(plan)),
+      ops_(ops),
+      symmetric_(memory.symmetric),
+      host_symmetric_(memory.host_symmetric),
+      reading_(std::make_unique<std::shared_mutex>()) {
   check_made_for(plan_, model_, ops_);
-  if (symmetric_.size() < plan_.symmetric_bytes()) {
-    fail(ErrorCode::kInvalidArgument,
-         "the plan has {} bytes of symmetric memory; {} bytes were given", plan_.symmetric_bytes(),
-         symmetric_.size());
-  }
+  take_symmetric();
   symmetric_claim_ = MemoryClaim(memory.device, plan_.symmetric_layout.bytes);
   host_symmetric_claim_ = MemoryClaim(memory.host, plan_.host_symmetric_layout.bytes);
   arena_ = Arena(plan_.requests, plan_.layout, ops.device(), memory.device);
   host_arena_ = Arena(plan_.host_requests, plan_.host_layout, Device{}, memory.host);
-  if (ops.device() != Device{} && host_arena_.bytes() > 0) {
-    pinned_ = PinnedRange(host_arena_.data(), host_arena_.bytes());
+  if (ops.device() != Device{} && plan_.tiers.any()) {
+    if (host_arena_.bytes() > 0) pinned_ = PinnedRange(host_arena_.data(), host_arena_.bytes());
+    if (!host_symmetric_.empty()) {
+      pinned_symmetric_ = PinnedRange(host_symmetric_.data(), host_symmetric_.size());
+    }
     host_ops_ = make_cpu_ops(CpuSet::of_this_thread().count());
   }
   if (ops.device() != Device{}) {
-    device_batch_ = DeviceBatch(plan_.setup.shape, model_.block(0).features(), ops.device());
+    device_batch_ = DeviceBatch(plan_.setup, model_.block(0).features(), ops.device());
   }
   for (const FlatParameter& parameter : plan_.flat.all()) {
     if (!parameter.shard.is_replicated()) tensor_group_ = parameter.shard.group;
@@ -62,6 +67,23 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
   make_states();
   make_files(memory.file);
   make_views();
+  find_overwriting_blocks();
+}
+
+// The CPU's is one buffer.
+void Replica::take_symmetric() {
+  const std::size_t on_host = plan_.host_symmetric_layout.bytes;
+  const std::size_t given = symmetric_.size() + host_symmetric_.size();
+  const bool is_one = host_symmetric_.empty() && ops_.device() == Device{};
+  if (is_one && given >= plan_.symmetric_bytes()) {
+    host_symmetric_ = symmetric_.subspan(plan_.symmetric_layout.bytes);
+  }
+  if (symmetric_.size() >= plan_.symmetric_layout.bytes && host_symmetric_.size() >= on_host) {
+    return;
+  }
+  fail(ErrorCode::kInvalidArgument,
+       "the plan has {} bytes of symmetric memory; {} bytes were given", plan_.symmetric_bytes(),
+       given);
 }
 
 void Replica::make_files(const io::TierFileOptions& options) {
@@ -104,10 +126,12 @@ Tensor Replica::view(BufferPlace place, DType dtype, const Shape& shape) const {
   if (place.request == BlockRequests::kAbsent || place.tier == Tier::kFile) return {};
   const bool on_host = place.tier == Tier::kHost;
   if (!place.symmetric) return (on_host ? host_arena_ : arena_).tensor(place.request, dtype, shape);
-  const std::size_t offset =
-      on_host ? plan_.symmetric_layout.bytes + plan_.host_symmetric_layout.offsets[place.request]
-              : plan_.symmetric_layout.offsets[place.request];
-  return {symmetric_.data() + offset, dtype, shape, on_host ? Device{} : ops_.device()};
+  if (on_host) {
+    const std::size_t offset = plan_.host_symmetric_layout.offsets[place.request];
+    return {host_symmetric_.data() + offset, dtype, shape, Device{}};
+  }
+  const std::size_t offset = plan_.symmetric_layout.offsets[place.request];
+  return {symmetric_.data() + offset, dtype, shape, ops_.device()};
 }
 
 void Replica::make_states() {
@@ -268,7 +292,37 @@ void Replica::update_scaling() const {
 }
 
 void Replica::zero_gradients() {
+  new_gradients_ = false;
   ops_.in_order([this] { zero_if_given(states_.gradients); });
+}
+
+// Blocks that overwrite the gradients of all parameters that they own, which no other block uses.
+// Stages of a pipeline compute several micro-batches at a time, and none of them is surely the
+// first.
+void Replica::find_overwriting_blocks() {
+  const bool is_whole = ops::is_given(states_.gradients) && !plan_.sharding.gradients &&
+                        !ops::is_given(delayed_gradients_);
+  overwriting_.assign(model_.size(), is_whole && model_.stages() == 1 &&
+                                         model_.chunks().size() == 1 && plan_.setup.slices.empty());
+  for (std::size_t block = 0; block < model_.size(); ++block) {
+    const std::vector<ParameterSpec>& parameters = plan_.specs[block].parameters;
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const FlatParameter* place = plan_.flat.place(block, i);
+      if (place == nullptr) continue;
+      if (place->block != block || !parameters[i].overwrites) overwriting_[place->block] = false;
+    }
+  }
+}
+
+void Replica::begin_gradients() {
+  ops_.in_order([this] {
+    for (std::size_t block = 0; block < model_.size(); ++block) {
+      if (!overwriting_[block]) {
+        zero_if_given(slice_if_given(states_.gradients, plan_.flat.range(block)));
+      }
+    }
+  });
+  new_gradients_ = true;
 }
 
 // A master copy on the host, beside a GPU.
@@ -313,6 +367,16 @@ Tensor Replica::parameter(std::string_view name) const {
 
 Tensor Replica::gradient(std::string_view name) const {
   return FlatParameters::view(states_.gradients, plan_.flat.find(name));
+}
+
+void Replica::set_reader(StateReader* reader) {
+  const std::lock_guard lock(*reading_);
+  reader_ = reader;
+}
+
+void Replica::before_change(std::size_t block) const {
+  const std::shared_lock lock(*reading_);
+  if (reader_ != nullptr) reader_->before_change(block);
 }
 
 void Replica::before_change_of_all() const {

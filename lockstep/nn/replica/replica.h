@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <shared_mutex>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -60,8 +61,10 @@ struct StatePart {
 
 // Memory that is provided to a replica, and the budgets of what it allocates. All must outlive it.
 struct ReplicaMemory {
-  // Symmetric memory: MemoryPlan::symmetric_bytes(), first those of the device.
+  // Symmetric memory: MemoryPlan::symmetric_bytes(), first those of the device. On a GPU only
+  // those of the device, and those of the host by themselves.
   std::span<std::byte> symmetric = {};
+  std::span<std::byte> host_symmetric = {};
   MemoryBudget* device = nullptr;
   MemoryBudget* host = nullptr;
   // The options of the file tier. The plan counts its staging as outside memory.
@@ -89,6 +92,13 @@ class Replica {
   void initialise(std::uint64_t seed, int threads = 1);
   // Gradients in a file are not zeroed: the mover starts again.
   void zero_gradients();
+  // The same for a step whose next computation is a micro-batch: what its backward overwrites is
+  // not zeroed. Saves a pass over the gradients, and the reading of zeros.
+  void begin_gradients();
+  // Whether the next backward overwrites gradients. Where it was captured and launched, the caller
+  // says that they are written.
+  bool has_new_gradients() const { return new_gradients_; }
+  void gradients_are_written() { new_gradients_ = false; }
   // Rounds the master copy to the parameters: all of them, or this worker's shards.
   void round_parameters();
 
@@ -179,6 +189,9 @@ class Replica {
   void set_scaling(const Tensor& scaling);  // on the CPU
   // Whether the next micro-batch finds the first scales.
   bool calibrates() const { return calibrates_; }
+  // f32, for each row of the scaling the amax of this step's micro-batches so far. Workers that
+  // share a step take the largest of all before the update.
+  const Tensor& amax() const { return amax_; }
   // With an update: takes the amax of its micro-batches into the scaling.
   void update_scaling() const;
   // f64, for an optimizer: as many as there are blocks, or more.
@@ -233,12 +246,11 @@ class Replica {
   int next_stage() const { return (model_.stage() + 1) % model_.stages(); }
 
   // Sets the reader that reads states during steps; nullptr: none. Not owned.
-  void set_reader(StateReader* reader) { reader_ = reader; }
+  // Returns when no before_change() uses the one before.
+  void set_reader(StateReader* reader);
   // Call it before changing the master copy or the optimizer states of a block, or of all: returns
-  // when the reader has read them.
-  void before_change(std::size_t block) const {
-    if (reader_ != nullptr) reader_->before_change(block);
-  }
+  // when the reader has read them. Thread-safe: updates have threads of their own.
+  void before_change(std::size_t block) const;
   void before_change_of_all() const;
 
  private:
@@ -276,6 +288,7 @@ class Replica {
 
   Tensor view(std::size_t request, DType dtype, const Shape& shape) const;
   Tensor view(BufferPlace place, DType dtype, const Shape& shape) const;
+  void take_symmetric();
   void make_states();
   void make_state_file(io::TierFileOptions options);
   void make_files(const io::TierFileOptions& options);
@@ -297,6 +310,7 @@ class Replica {
   Tensor parameter_at(int step, const FlatParameter* place) const;
   Tensor gradient_at(const FlatParameter* place) const;
   void reset_scaling();
+  void find_overwriting_blocks();
   void check(const Batch& batch) const;
   void forward_block(std::size_t block, const Batch& batch, const MicroBatch& micro_batch,
                      const plan::BufferCounts& use, bool training, const Tensor& logits);
@@ -322,6 +336,8 @@ class Replica {
   MemoryClaim symmetric_claim_;
   MemoryClaim host_symmetric_claim_;
   std::span<std::byte> symmetric_;
+  std::span<std::byte> host_symmetric_;
+  PinnedRange pinned_symmetric_;  // host_symmetric_, beside a GPU
   States states_;
   std::unique_ptr<FlatFile> state_file_;
   std::vector<Tensor States::*> filed_states_;
@@ -333,7 +349,9 @@ class Replica {
   Tensor scaling_;
   Tensor amax_;
   bool calibrates_ = false;
-  Tensor memory_gradient_;  // where no other stage sends it
+  std::vector<bool> overwriting_;  // by block: backward overwrites new gradients
+  bool new_gradients_ = false;     // those of overwriting blocks hold nothing
+  Tensor memory_gradient_;         // where no other stage sends it
   std::vector<BlockViews> views_;
   std::vector<Slot> slots_;
   std::vector<ChunkMessages> messages_;
@@ -344,6 +362,7 @@ class Replica {
   Tensor pending_rows_;
   BlockListener* listener_ = nullptr;
   StateReader* reader_ = nullptr;
+  std::unique_ptr<std::shared_mutex> reading_;  // of reader_
   TensorAxis* tensor_axis_ = nullptr;
   ContextAxis* context_axis_ = nullptr;
   ExpertAxis* expert_axis_ = nullptr;

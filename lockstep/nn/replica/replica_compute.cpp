@@ -120,6 +120,7 @@ void Replica::backward_block(std::size_t block, const Batch& batch, const MicroB
   if (views.setup.recompute == Recompute::kSelective) model_.block(block).restore(pass);
   if (views.setup.recompute == Recompute::kFull) model_.block(block).forward(pass);
   pass.gradients = views.gradients;
+  pass.new_gradients = new_gradients_ && overwriting_[block];
   pass.dout = dout_of(block, use);
   pass.din = din_of(block, use);
   pass.separate_sparse_gradient = separate_sparse_gradient_ && block == 0;
@@ -182,6 +183,7 @@ Tensor Replica::backward(std::size_t chunk, const plan::BufferCounts& use, const
     backward_block(i, batch, micro_batch, use, nullptr);
   }
   finish_copies(chunk);
+  new_gradients_ = false;
   calibrates_ = false;
   return losses_of(blocks, use);
 }
@@ -214,9 +216,15 @@ void Replica::backward_weight(std::size_t chunk, const plan::BufferCounts& use) 
 
 // Messages of a micro-batch that is in the stages alone.
 void Replica::exchange(const Flow& flow, int stage, bool sends) const {
-  ops_.synchronize();
+  const bool queues = pipeline_axis_->queues();
+  if (!queues) ops_.synchronize();
   for (const Tensor& tensor : {flow.x, flow.memory}) {
     if (!ops::is_given(tensor)) continue;
+    if (queues) {
+      sends ? pipeline_axis_->queue_send(ops_, tensor, stage)
+            : pipeline_axis_->queue_receive(ops_, tensor, stage);
+      continue;
+    }
     pipeline_axis_->wait(sends ? pipeline_axis_->send(tensor, stage)
                                : pipeline_axis_->receive(tensor, stage));
   }

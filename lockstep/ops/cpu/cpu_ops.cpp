@@ -28,7 +28,10 @@ class CpuOps final : public Ops {
   void run(const ops::Linear& call) override { linear(call); }
   void run(const ops::LinearActivation& call) override { linear(call); }
   void run(const ops::LinearBackwardInput& call) override { linear(call); }
-  void run(const ops::LinearBackwardWeight& call) override { linear(call); }
+  void run(const ops::LinearBackwardWeight& call) override {
+    if (call.overwrite) clear(call, {call.dweight, call.dbias});
+    linear(call);
+  }
   void run(const ops::Activate& call) override { cpu::run(cpu_, call); }
   void run(const ops::Multiply& call) override { cpu::run(cpu_, call); }
   void run(const ops::Add& call) override { cpu::run(cpu_, call); }
@@ -40,6 +43,7 @@ class CpuOps final : public Ops {
   void run(const ops::Norm& call) override { cpu::run(cpu_, call); }
   void run(const ops::NormBackward& call) override {
     ops::check(call);  // before its shapes say how much scratch memory it needs
+    if (call.overwrite) clear(call, {call.dgain, call.dbias});
     const std::size_t needed = norm_scratch(call.sum.shape()[0], call.sum.shape()[1]);
     cpu::run(cpu_, call, scratch_memory(needed));
   }
@@ -92,6 +96,14 @@ class CpuOps final : public Ops {
   void linear(const Call& call) {
     ops::check(call);
     linear_.run(call, scratch_memory(linear_.scratch(cpu::task_of(call))));
+  }
+
+  template <class Call>
+  static void clear(const Call& call, std::initializer_list<Tensor> gradients) {
+    ops::check(call);
+    for (const Tensor& one : gradients) {
+      if (ops::is_given(one)) fill_zero(one);
+    }
   }
 
   // By the loops of the reference: CPUs train in no 8 bits, but tests do.

@@ -75,6 +75,7 @@ void run(const LinearBackwardWeight& op) {
         for (std::int64_t i = 0; i < in; ++i) {
           double sum = 0;
           for (std::int64_t row = 0; row < rows; ++row) sum += dy(row, first + o) * x(row, i);
+          if (op.overwrite) dweight.set(o, i, 0);
           dweight.add(o, i, sum);
         }
       }
@@ -84,6 +85,7 @@ void run(const LinearBackwardWeight& op) {
       for (std::int64_t o = 0; dbias.given() && o < out; ++o) {
         double sum = 0;
         for (std::int64_t row = 0; row < rows; ++row) sum += dy(row, first + o);
+        if (op.overwrite) dbias.set(o, 0);
         dbias.add(o, sum);
       }
     });

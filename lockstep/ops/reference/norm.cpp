@@ -83,11 +83,13 @@ void run_typed(const NormBackward& op) {
   }
   const Elements<G> gain_gradient(op.dgain);
   for (std::int64_t i = 0; i < width; ++i) {
+    if (op.overwrite) gain_gradient.set(i, 0);
     gain_gradient.add(i, dgain[static_cast<std::size_t>(i)]);
   }
   with_float_type(op.dbias.dtype(), [&]<class B>(B) {
     const Elements<B> bias_gradient(op.dbias);
     for (std::int64_t i = 0; bias_gradient.given() && i < width; ++i) {
+      if (op.overwrite) bias_gradient.set(i, 0);
       bias_gradient.add(i, dbias[static_cast<std::size_t>(i)]);
     }
   });

@@ -51,23 +51,28 @@ struct StagingParts {
   std::size_t bytes() const { return values + scratch + payloads + incoming; }
 };
 
-StagingParts staging_of_one_stage(const Codec& codec, const BucketShards& shards, DType gradients) {
+StagingParts staging_of_one_stage(const CompressionOptions& options, const BucketShards& shards,
+                                  DType gradients, Device device) {
+  const std::unique_ptr<Codec> codec = make_codec(options);
   const std::size_t elements = shards.elements;
   return {.values = gradients == DType::kF32 ? 0 : rounded_up(elements * sizeof(float)),
-          .scratch = rounded_up(codec.scratch_bytes(elements)),
-          .payloads = rounded_up(shards.ranks * codec.bytes(elements)),
+          .scratch = rounded_up(codec_scratch_bytes(options, elements, device)),
+          .payloads = rounded_up(shards.ranks * codec->bytes(elements)),
           .incoming = 0};
 }
 
-StagingParts staging_of_two_stages(const Codec& codec, const Codec& of_sums,
-                                   const BucketShards& shards, DType gradients) {
+StagingParts staging_of_two_stages(const CompressionOptions& options, const BucketShards& shards,
+                                   DType gradients, Device device) {
+  const CompressionOptions options_there = options_of_sums(options, shards.ranks);
+  const std::unique_ptr<Codec> codec = make_codec(options);
+  const std::unique_ptr<Codec> of_sums = make_codec(options_there);
   const std::size_t largest = shards.largest();
-  return {
-      .values = gradients == DType::kF32 ? 0 : rounded_up(largest * sizeof(float)),
-      .scratch = rounded_up(std::max(codec.scratch_bytes(largest), of_sums.scratch_bytes(largest))),
-      .payloads = rounded_up(std::max(sum_of(sizes_of_payloads(codec, shards)),
-                                      sum_of(sizes_of_payloads(of_sums, shards)))),
-      .incoming = rounded_up(shards.ranks * codec.bytes(largest))};
+  return {.values = gradients == DType::kF32 ? 0 : rounded_up(largest * sizeof(float)),
+          .scratch = rounded_up(std::max(codec_scratch_bytes(options, largest, device),
+                                         codec_scratch_bytes(options_there, largest, device))),
+          .payloads = rounded_up(std::max(sum_of(sizes_of_payloads(*codec, shards)),
+                                          sum_of(sizes_of_payloads(*of_sums, shards)))),
+          .incoming = rounded_up(shards.ranks * codec->bytes(largest))};
 }
 
 BucketShards checked_shards(std::size_t elements, DType gradients, int ranks) {
@@ -92,7 +97,8 @@ Data bytes_of(std::span<std::byte> memory) { return {memory.data(), memory.size(
 
 CompressedAllReduce::Memory CompressedAllReduce::memory(std::size_t elements, DType gradients,
                                                         int ranks,
-                                                        const CompressionOptions& options) {
+                                                        const CompressionOptions& options,
+                                                        Device device) {
   const BucketShards shards = checked_shards(elements, gradients, ranks);
   const std::unique_ptr<Codec> codec = make_codec(options);
   if (ranks == 1 || elements == 0) return {};
@@ -102,26 +108,26 @@ CompressedAllReduce::Memory CompressedAllReduce::memory(std::size_t elements, DT
   const std::size_t kept = takes_own_momentum(options.compression) ? 2 : 1;
   if (takes_one_stage(options.compression, shards.ranks)) {
     return {.residual_elements = kept * elements,
-            .staging_bytes = staging_of_one_stage(*codec, shards, gradients).bytes()};
+            .staging_bytes = staging_of_one_stage(options, shards, gradients, device).bytes()};
   }
-  const std::unique_ptr<Codec> of_sums = make_codec(options_of_sums(options, shards.ranks));
   return {.residual_elements = codec->needs_residual() ? kept * elements + shards.largest() : 0,
-          .staging_bytes = staging_of_two_stages(*codec, *of_sums, shards, gradients).bytes()};
+          .staging_bytes = staging_of_two_stages(options, shards, gradients, device).bytes()};
 }
 
 CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
                                          const CompressionOptions& options, std::size_t elements,
                                          DType gradients, std::span<float> residual,
-                                         std::span<std::byte> staging)
+                                         std::span<std::byte> staging, CodecDevice& device)
     : communicator_(&communicator),
+      device_(&device),
       compression_(options.compression),
-      codec_(make_codec(options)),
+      codec_(device.make_codec(options)),
       shards_(checked_shards(elements, gradients, communicator.size())),
       one_stage_(takes_one_stage(options.compression, shards_.ranks)),
       own_(static_cast<std::size_t>(communicator.rank())),
       dtype_(gradients) {
-  codec_of_sums_ = make_codec(options_of_sums(options, shards_.ranks));
-  const Memory needed = memory(elements, gradients, communicator.size(), options);
+  codec_of_sums_ = device.make_codec(options_of_sums(options, shards_.ranks));
+  const Memory needed = memory(elements, gradients, communicator.size(), options, device.device());
   if (residual.size() != needed.residual_elements || staging.size() < needed.staging_bytes ||
       reinterpret_cast<std::uintptr_t>(staging.data()) % alignof(float) != 0) {
     fail(ErrorCode::kInvalidArgument,
@@ -130,7 +136,7 @@ CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
          elements, lockstep::name(gradients), codec_->name(), communicator.size(),
          needed.residual_elements, needed.staging_bytes, residual.size(), staging.size());
   }
-  std::fill(residual.begin(), residual.end(), 0.0f);
+  device.run([&] { device.clear(residual); });
   if (!residual.empty()) {
     residual_ = residual.first(elements);
     if (takes_own_momentum(compression_)) velocity_ = residual.subspan(elements, elements);
@@ -142,8 +148,8 @@ CompressedAllReduce::CompressedAllReduce(Communicator& communicator,
     return;
   }
   const StagingParts parts =
-      one_stage_ ? staging_of_one_stage(*codec_, shards_, gradients)
-                 : staging_of_two_stages(*codec_, *codec_of_sums_, shards_, gradients);
+      one_stage_ ? staging_of_one_stage(options, shards_, gradients, device.device())
+                 : staging_of_two_stages(options, shards_, gradients, device.device());
   if (parts.values > 0) {
     values_ = {reinterpret_cast<float*>(staging.data()), one_stage_ ? elements : shards_.largest()};
   }
@@ -178,9 +184,9 @@ void CompressedAllReduce::run_in(DType wire, Data gradients) {
     communicator_->all_reduce(gradients);
   } else {
     const Data cast(payloads_.data(), gradients.count, wire);
-    convert(gradients, cast);
+    device_->run([&] { device_->convert(gradients, cast); });
     communicator_->all_reduce(cast);
-    convert(cast, gradients);
+    device_->run([&] { device_->convert(cast, gradients); });
   }
 }
 
@@ -190,12 +196,17 @@ void CompressedAllReduce::run_one_stage(Data gradients, std::uint64_t seed) {
   const auto payload = [&](std::size_t r) {
     return payloads_.subspan(r * payload_sizes_[r], payload_sizes_[r]);
   };
-  if (!in_place) widen(gradients, floats);
-  encode_own(*codec_, momentum_, floats, {residual_, velocity_}, payload(own_), scratch_, seed);
+  device_->run([&] {
+    if (!in_place) device_->widen(gradients, floats);
+    encode_own(*device_, *codec_, momentum_, floats, {residual_, velocity_}, payload(own_),
+               scratch_, seed);
+  });
   communicator_->run(all_gather_v(bytes_of(payload(own_)), bytes_of(payloads_), payload_sizes_));
-  codec_->decode(payload(0), floats, seed);
-  for (std::size_t r = 1; r < shards_.ranks; ++r) codec_->decode_add(payload(r), floats, seed);
-  if (!in_place) narrow(floats, gradients);
+  device_->run([&] {
+    codec_->decode(payload(0), floats, seed);
+    for (std::size_t r = 1; r < shards_.ranks; ++r) codec_->decode_add(payload(r), floats, seed);
+    if (!in_place) device_->narrow(floats, gradients);
+  });
 }
 
 void CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t seed) {
@@ -213,12 +224,14 @@ void CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t seed) {
   };
 
   std::size_t sent = 0;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    if (!in_place) widen(shard(r), floats(r));
-    encode_own(*codec_, momentum_, floats(r), {part(residual_, r), part(velocity_, r)},
-               payloads_.subspan(sent, payload_sizes_[r]), scratch_, seed);
-    sent += payload_sizes_[r];
-  }
+  device_->run([&] {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      if (!in_place) device_->widen(shard(r), floats(r));
+      encode_own(*device_, *codec_, momentum_, floats(r), {part(residual_, r), part(velocity_, r)},
+                 payloads_.subspan(sent, payload_sizes_[r]), scratch_, seed);
+      sent += payload_sizes_[r];
+    }
+  });
   communicator_->run(all_to_all_v(bytes_of(payloads_.first(sent)), payload_sizes_,
                                   bytes_of(incoming_), own_sizes_));
 
@@ -226,34 +239,40 @@ void CompressedAllReduce::run_two_stages(Data gradients, std::uint64_t seed) {
   // that of the payloads for those of sums.
   const std::span<float> sums = floats(own_);
   const std::size_t own_size = payload_sizes_[own_];
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const auto contribution = incoming_.subspan(r * own_size, own_size);
-    if (r == 0) codec_->decode(contribution, sums, seed);
-    if (r > 0) codec_->decode_add(contribution, sums, seed);
-  }
   const auto own_place = sums_sizes_.begin() + static_cast<std::ptrdiff_t>(own_);
   const auto own_payload = payloads_.subspan(
       std::accumulate(sums_sizes_.begin(), own_place, std::size_t{0}), *own_place);
-  codec_of_sums_->encode(sums, residual_of_sums_.first(residual_of_sums_.empty() ? 0 : sums.size()),
-                         own_payload, scratch_, seed);
+  device_->run([&] {
+    for (std::size_t r = 0; r < ranks; ++r) {
+      const auto contribution = incoming_.subspan(r * own_size, own_size);
+      if (r == 0) codec_->decode(contribution, sums, seed);
+      if (r > 0) codec_->decode_add(contribution, sums, seed);
+    }
+    const auto residual = residual_of_sums_.first(residual_of_sums_.empty() ? 0 : sums.size());
+    codec_of_sums_->encode(sums, residual, own_payload, scratch_, seed);
+  });
   communicator_->run(all_gather_v(bytes_of(own_payload),
                                   bytes_of(payloads_.first(sum_of(sums_sizes_))), sums_sizes_));
 
-  std::size_t offset = 0;
-  for (std::size_t r = 0; r < ranks; ++r) {
-    codec_of_sums_->decode(payloads_.subspan(offset, sums_sizes_[r]), floats(r), seed);
-    if (!in_place) narrow(floats(r), shard(r));
-    offset += sums_sizes_[r];
-  }
+  device_->run([&] {
+    std::size_t offset = 0;
+    for (std::size_t r = 0; r < ranks; ++r) {
+      codec_of_sums_->decode(payloads_.subspan(offset, sums_sizes_[r]), floats(r), seed);
+      if (!in_place) device_->narrow(floats(r), shard(r));
+      offset += sums_sizes_[r];
+    }
+  });
 }
 
 void CompressedAllReduce::scale_residual(float factor) {
   if (!std::isfinite(factor)) {
     fail(ErrorCode::kInvalidArgument, "a residual cannot be scaled by {}", factor);
   }
-  for (const std::span<float> kept : {residual_, velocity_, residual_of_sums_}) {
-    for (float& x : kept) x *= factor;
-  }
+  device_->run([&] {
+    for (const std::span<float> kept : {residual_, velocity_, residual_of_sums_}) {
+      device_->scale(kept, factor);
+    }
+  });
 }
 
 }  // namespace lockstep::parallel

@@ -22,6 +22,10 @@
 //
 // With one rank nothing is done, and nothing is lost.
 //
+// All memory is on the device of the CodecDevice, and the communicator is one of that device. On a
+// GPU payloads are made and summed there (codec_device.h), and the hosts agree on a collective
+// before it is queued, as for other calls outside of streams.
+//
 // One thread at a time may use an object, and no other thread may use the communicator meanwhile;
 // run() blocks. All ranks run the same buckets in the same order. After an error the communicator
 // and the object are unusable; a rank that rejects a payload should abort() it, or the others wait
@@ -35,7 +39,7 @@
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
-#include "lockstep/parallel/compression/codec.h"
+#include "lockstep/parallel/compression/codec_device.h"
 #include "lockstep/parallel/compression/own_momentum.h"
 #include "lockstep/parallel/compression/shards.h"
 
@@ -52,14 +56,15 @@ class CompressedAllReduce {
     std::size_t bytes() const { return residual_elements * sizeof(float) + staging_bytes; }
   };
   static Memory memory(std::size_t elements, DType gradients, int ranks,
-                       const CompressionOptions& options);
+                       const CompressionOptions& options, Device device = {});
 
   // The staging buffer must be aligned for floats (Error(kInvalidArgument)); if it is symmetric
   // memory (Communicator::allocate()), ranks of a node need no copies. The residual is set to zero.
-  // The communicator and both spans must outlive the object. Gradients are f32, bf16 or f16.
+  // The communicator, the device and both spans must outlive the object. Gradients are f32, bf16 or
+  // f16.
   CompressedAllReduce(Communicator& communicator, const CompressionOptions& options,
                       std::size_t elements, DType gradients, std::span<float> residual,
-                      std::span<std::byte> staging);
+                      std::span<std::byte> staging, CodecDevice& device = cpu_codec_device());
 
   // With topk: how gradients are averaged. Otherwise they are encoded directly.
   void set_momentum(OwnMomentum momentum) { momentum_ = momentum; }
@@ -82,6 +87,7 @@ class CompressedAllReduce {
   void run_two_stages(Data gradients, std::uint64_t seed);
 
   Communicator* communicator_;
+  CodecDevice* device_;
   Compression compression_;
   std::unique_ptr<Codec> codec_;
   std::unique_ptr<Codec> codec_of_sums_;

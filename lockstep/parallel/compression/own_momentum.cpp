@@ -1,5 +1,6 @@
 #include "lockstep/parallel/compression/own_momentum.h"
 
+#include "lockstep/parallel/compression/codec_device.h"
 #include "lockstep/parallel/compression/kernels/kernels.h"
 
 namespace lockstep::parallel {
@@ -27,16 +28,14 @@ optim::OptimizerOptions optimizer_beside(const CompressionOptions& compression,
   return optimizer;
 }
 
-void encode_own(const Codec& codec, OwnMomentum momentum, std::span<const float> gradients,
-                const OwnState& state, std::span<std::byte> payload, std::span<std::byte> scratch,
-                std::uint64_t seed) {
+void encode_own(CodecDevice& device, const Codec& codec, OwnMomentum momentum,
+                std::span<const float> gradients, const OwnState& state,
+                std::span<std::byte> payload, std::span<std::byte> scratch, std::uint64_t seed) {
   if (state.velocity.empty()) {
     codec.encode(gradients, state.residual, payload, scratch, seed);
     return;
   }
-  const float clipped = momentum.clip != nullptr ? momentum.clip->factor(gradients) : 1;
-  compression_kernels().average(gradients.data(), state.velocity.data(), momentum.keep,
-                                momentum.take * clipped, gradients.size());
+  device.average(gradients, state.velocity, momentum);
   codec.encode(state.velocity, state.residual, payload, scratch, seed);
   codec.clear_sent(payload, state.velocity, seed);
 }

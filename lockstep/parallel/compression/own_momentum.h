@@ -24,12 +24,15 @@
 
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/compression/codec.h"
 #include "lockstep/parallel/compression/options.h"
 
 namespace lockstep::parallel {
+
+class CodecDevice;
 
 // Clips one worker's gradients as they leave, some at a time: each by the norm of all that the step
 // has shown so far.
@@ -39,14 +42,21 @@ class OwnClip {
   void begin_step(double most, int workers) {
     limit_ = most / std::sqrt(static_cast<double>(workers));
     squares_ = 0;
+    begins_ = true;
   }
   // The factor for the next gradients. It is 1 where they are not finite, so that this stays
   // visible.
   float factor(std::span<const float> gradients);
 
+  // For a device that sums squares itself: the norm that this worker's gradients may have, 0 for
+  // any; and whether this is the first call of a step, whose sum begins at 0.
+  double limit() const { return limit_; }
+  bool take_beginning() { return std::exchange(begins_, false); }
+
  private:
   double limit_ = 0;
   double squares_ = 0;
+  bool begins_ = true;
 };
 
 struct OwnMomentum {
@@ -73,9 +83,10 @@ struct OwnState {
   std::span<float> velocity;
 };
 
-// The payload of a worker's gradients, as above; the arguments are those of Codec::encode().
-void encode_own(const Codec& codec, OwnMomentum momentum, std::span<const float> gradients,
-                const OwnState& state, std::span<std::byte> payload, std::span<std::byte> scratch,
-                std::uint64_t seed);
+// The payload of a worker's gradients, as above; the arguments are those of Codec::encode(). The
+// codec is one of the device; called in one of its tasks.
+void encode_own(CodecDevice& device, const Codec& codec, OwnMomentum momentum,
+                std::span<const float> gradients, const OwnState& state,
+                std::span<std::byte> payload, std::span<std::byte> scratch, std::uint64_t seed);
 
 }  // namespace lockstep::parallel

@@ -9,6 +9,7 @@
 #include "lockstep/base/file/content_hash.h"
 #include "lockstep/base/math/counter_rng.h"
 #include "lockstep/base/system/clock.h"
+#include "lockstep/comm/device_communicator.h"
 #include "lockstep/comm/options.h"
 #include "lockstep/nn/replica/state_stream.h"
 #include "lockstep/parallel/communication/gathered.h"
@@ -28,8 +29,8 @@ CompressedAllReduce::Memory memory_of(std::span<const Bucket> buckets, DType gra
                                       const ParallelOptions& options) {
   CompressedAllReduce::Memory all;
   for (const Bucket& bucket : buckets) {
-    const auto one =
-        CompressedAllReduce::memory(bucket.range.elements, gradients, workers, options.compression);
+    const auto one = CompressedAllReduce::memory(bucket.range.elements, gradients, workers,
+                                                 options.compression, options.device);
     all.residual_elements += one.residual_elements;
     all.staging_bytes = std::max(all.staging_bytes, one.staging_bytes);
   }
@@ -76,6 +77,20 @@ std::span<std::byte> Ddp::symmetric_memory(std::size_t bytes) {
   return {memory_.data(), memory_.bytes()};
 }
 
+std::span<std::byte> Ddp::host_symmetric_memory(std::size_t bytes) {
+  ParallelOptions on_host = options_;
+  on_host.device = Device{};
+  host_algorithm_ = all_reduce_algorithm(on_host, workers());
+  host_group_ = host_group(world_);
+  host_memory_ = host_group_->allocate(bytes);
+  return {host_memory_.data(), host_memory_.bytes()};
+}
+
+Communicator& Ddp::group_of(bool experts) const {
+  if (experts) return *expert_data_;
+  return host_group_ != nullptr ? *host_group_ : *group_;
+}
+
 std::vector<Bucket> Ddp::buckets(const ParallelOptions& options, const WorkerPosition& position,
                                  const nn::MemoryPlan& plan) {
   const auto rows = table_rows_for(options, position, plan);
@@ -95,8 +110,15 @@ std::vector<Request> Ddp::memory(const ParallelOptions& options, const WorkerPos
   if (compresses(options)) {
     const auto memory =
         memory_of(buckets(options, position, plan), plan.setup.gradient, position.workers, options);
-    requests.push_back(
-        {.name = "compression", .group = kCommunicationGroup, .bytes = memory.bytes()});
+    // On a GPU the staging is whole pages of symmetric memory.
+    const bool in_pages = options.device != Device{} && position.workers > 1;
+    const std::size_t staging =
+        in_pages ? symmetric_device_bytes(std::max<std::size_t>(memory.staging_bytes, 1))
+                 : memory.staging_bytes;
+    requests.push_back({.name = "compression",
+                        .group = kCommunicationGroup,
+                        .bytes = memory.residual_elements * sizeof(float) + staging +
+                                 codec_device_bytes(options.device)});
   }
   return requests;
 }
@@ -119,6 +141,7 @@ Traffic Ddp::traffic(const ParallelOptions& options, const WorkerPosition& posit
 void Ddp::start(nn::Replica& replica) {
   replica_ = &replica;
   mover_.start(replica, trace());
+  if (!compresses(options_)) overlapped_.start(replica, trace());
   if (options_.reduction == Reduction::kTree) {
     tree_ = TreeSum(replica.ops(), replica.states().gradients.device(), replica.flat().elements(),
                     most_micro_batches_);
@@ -136,15 +159,18 @@ void Ddp::start(nn::Replica& replica) {
 void Ddp::prepare_compression() {
   const DType dtype = replica_->setup().gradient;
   const auto all = memory_of(buckets_, dtype, workers(), options_);
-  residuals_.assign(all.residual_elements, 0);
+  // Before the allocation that all workers make together, since what a GPU does for one of these
+  // may wait for what it does for other workers of this process.
+  residuals_ = Buffer(all.residual_elements * sizeof(float), options_.device);
+  codec_device_ = make_codec_device(options_.device);
   staging_ = group_->allocate(all.staging_bytes);
-  std::span<float> residuals = residuals_;
+  std::span<float> residuals(reinterpret_cast<float*>(residuals_.data()), all.residual_elements);
   for (const Bucket& bucket : buckets_) {
-    const auto one =
-        CompressedAllReduce::memory(bucket.range.elements, dtype, workers(), options_.compression);
+    const auto one = CompressedAllReduce::memory(bucket.range.elements, dtype, workers(),
+                                                 options_.compression, options_.device);
     compressed_.emplace_back(*group_, options_.compression, bucket.range.elements, dtype,
                              residuals.first(one.residual_elements),
-                             std::span(staging_.data(), one.staging_bytes));
+                             std::span(staging_.data(), one.staging_bytes), *codec_device_);
     residuals = residuals.subspan(one.residual_elements);
   }
 }
@@ -167,6 +193,7 @@ void Ddp::broadcast_states() {
 }
 
 std::string Ddp::compare_workers(bool /*whole*/) {
+  overlapped_.finish();
   const TraceScope scope(trace(), {.lane = TraceLane::kWaiting, .kind = "compare parameters"});
   ContentHash common, experts;
   nn::StateStream stream(*replica_, nn::StateAccess::kRead, &nn::States::master);
@@ -209,8 +236,11 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   const bool tree = options_.reduction == Reduction::kTree;
   mover_.begin_micro_batch(!tree && index > 0);
   if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
+  if (count == 0) overlapped_.finish();  // no forward does it
   if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
-    replica_->zero_gradients();
+    zeroes_later_ = overlapped_.under_way();
+    if (count == 0) replica_->zero_gradients();
+    if (count > 0 && !zeroes_later_) replica_->begin_gradients();
   }
   micro_batches_ = count;
   is_last_ = index + 1 == count;
@@ -222,7 +252,18 @@ void Ddp::resume_micro_batch(std::int64_t index, std::int64_t count) {
   is_last_ = index + 1 == count;
 }
 
+void Ddp::before_forward(std::size_t block) {
+  overlapped_.before_forward(block);
+  mover_.before_forward(block);
+}
+
+void Ddp::before_backward(std::size_t block) {
+  if (std::exchange(zeroes_later_, false)) replica_->begin_gradients();
+  mover_.before_backward(block);
+}
+
 void Ddp::leave() noexcept {
+  overlapped_.settle();
   thread_.settle();
   mover_.settle();
 }
@@ -255,7 +296,7 @@ void Ddp::reduce_ready(const Progress& progress) {
 
 // A GPU adds in the order of its operations; on the CPU the communication thread does.
 void Ddp::push(std::size_t bucket) {
-  if (options_.device != Device{} && micro_batches_ > 0) finish_tree(bucket);
+  if (on_gpu() && micro_batches_ > 0) finish_tree(bucket);
   const Event written = replica_->ops().record();
   thread_.push([this, bucket, written] {
     written.wait();
@@ -274,7 +315,7 @@ void Ddp::complete(std::size_t bucket) {
   if (micro_batches_ == 0) return;
   // Gradients are stored in the order in which buckets have them.
   mover_.await_gradients(buckets_[bucket].ready_after);
-  if (options_.reduction != Reduction::kTree || options_.device != Device{}) return;
+  if (options_.reduction != Reduction::kTree || on_gpu()) return;
   const TraceScope scope(trace(), label_of(bucket, TraceLane::kCommunication, "add up"));
   finish_tree(bucket);
 }
@@ -302,7 +343,8 @@ std::uint64_t Ddp::reduce(std::size_t bucket) {
   }
   Communicator& group = group_of(buckets_[bucket].experts);
   if (group.size() == 1) return scope.sent(0);
-  return scope.sent(sent_during(group, [&] { group.run(reduce_call(data, algorithm_)); }));
+  const std::string& algorithm = host_group_ != nullptr ? host_algorithm_ : algorithm_;
+  return scope.sent(sent_during(group, [&] { group.run(reduce_call(data, algorithm)); }));
 }
 
 std::uint64_t Ddp::exchange_rows() {
@@ -332,19 +374,40 @@ void Ddp::wait_for_buckets() {
   waits_.add(seconds_since(begin));
 }
 
+// In FP8 all workers scale alike, by the largest magnitude that any of them has seen. The first
+// scales come from each worker's own first micro-batch; from the first update on they are those of
+// worker 0, which has micro-batches if any worker has.
+void Ddp::agree_on_scaling() {
+  if (!ops::is_given(replica_->scaling()) || workers() == 1) return;
+  const TraceScope scope(trace(),
+                         {.lane = TraceLane::kWaiting, .kind = "agree", .of = "on scales"});
+  const auto data = [](const Tensor& tensor) {
+    return Data(tensor.data(), tensor.elements(), tensor.dtype());
+  };
+  const auto begin = SteadyClock::now();
+  group_->all_reduce(data(replica_->amax()), ReduceOp::kMax);
+  if (!std::exchange(scales_agree_, true)) group_->broadcast(data(replica_->scaling()), 0);
+  waits_.add(seconds_since(begin));
+}
+
 UpdateResult Ddp::traced_update(const UpdateRequest& request) {
   const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
   if (table_rows_) table_rows_->add(*replica_);
-  if (device_update_) return device_update_->run(request);
-  if (workers() == 1) return local_update(*replica_, mover_, request);
-  optim::OptimizerOptions optimizer = optimizer_beside(options_.compression, request.optimizer);
-  if (takes_own_momentum(options_.compression.compression))
-    optimizer.max_grad_norm = 0;  // own_clip_ did
-  return local_update(*replica_, mover_,
-                      {.optimizer = optimizer,
-                       .updates = request.updates,
-                       .rate = request.rate,
-                       .loss_scale = request.loss_scale});
+  UpdateRequest beside = request;
+  if (workers() > 1) {
+    beside.optimizer = optimizer_beside(options_.compression, request.optimizer);
+    if (takes_own_momentum(options_.compression.compression)) {
+      beside.optimizer.max_grad_norm = 0;  // own_clip_ did
+    }
+  }
+  if (device_update_) return device_update_->run(beside);
+  replica_->update_scaling();
+  if (overlapped_.serves() && (request.may_overlap || options_.device != Device{})) {
+    const UpdateResult result = overlapped_.update(mover_, beside);
+    if (!request.may_overlap) overlapped_.finish();
+    return result;
+  }
+  return local_update(*replica_, mover_, beside);
 }
 
 void Ddp::finish_gradients() {
@@ -369,14 +432,16 @@ std::optional<double> Ddp::commit_step(std::span<const double> losses) {
 UpdateResult Ddp::update(const UpdateRequest& request) {
   finish_gradients();
   has_gradients_ = false;
-  const UpdateResult result = traced_update(request);
-  return result;
+  agree_on_scaling();
+  return traced_update(request);
 }
 
 std::uint64_t Ddp::bytes_across() const {
+  const std::uint64_t of_hosts =
+      host_group_ == nullptr ? 0 : host_group_->bytes_across().value_or(0);
   const std::uint64_t of_experts =
       expert_data_ == nullptr ? 0 : expert_data_->bytes_across().value_or(0);
-  return group_->bytes_across().value_or(0) + of_experts;
+  return group_->bytes_across().value_or(0) + of_hosts + of_experts;
 }
 
 StepSummary Ddp::end_step(const StepEnd& mine) {

@@ -18,15 +18,18 @@ std::vector<Residual> Ddp::residuals() {
     if (one.residual().empty()) continue;
     const nn::FlatRange range = buckets_[i].range;
     const BucketShards shards{range.elements, static_cast<std::size_t>(workers())};
-    parts.push_back({.range = range, .values = one.residual()});
+    parts.push_back({.range = range, .values = one.residual(), .device = options_.device});
     if (!one.velocity().empty()) {
-      parts.push_back(
-          {.range = range, .values = one.velocity(), .kind = Residual::Kind::kVelocity});
+      parts.push_back({.range = range,
+                       .values = one.velocity(),
+                       .kind = Residual::Kind::kVelocity,
+                       .device = options_.device});
     }
     if (one.residual_of_sums().empty()) continue;
     parts.push_back({.range = {range.first + shards.begin(own), shards.size(own)},
                      .values = one.residual_of_sums().first(shards.size(own)),
-                     .kind = Residual::Kind::kSums});
+                     .kind = Residual::Kind::kSums,
+                     .device = options_.device});
   }
   return parts;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "lockstep/parallel/gradients/gradient_chunks.h"
@@ -88,16 +89,24 @@ std::vector<BlockSums> gathered_sums(nn::PipelineAxis& axis, const std::vector<B
 }  // namespace
 
 double replicated_squares(nn::Replica& replica) {
-  const Tensor result = replica.sums_of_squares().slice(0, 1);
+  // As many in flight as the workspace holds.
+  const Tensor workspace = replica.sums_of_squares();
+  std::int64_t used = 0;
   double sum = 0;
+  const auto add_up = [&] {
+    if (used == 0) return;
+    replica.ops().synchronize();
+    const HostView squares(workspace.slice(0, std::exchange(used, 0)));
+    for (const double one : squares.as<double>()) sum += one;
+  };
   for (const nn::FlatParameter& parameter : replica.flat().all()) {
     if (!parameter.shard.is_replicated() || replica.model().is_copy(parameter.block)) continue;
     const Tensor gradient = replica.part_of(parameter).states.gradients;
     if (!ops::is_given(gradient)) continue;
-    replica.ops().run(ops::SumOfSquares{.x = gradient, .result = result});
-    replica.ops().synchronize();
-    sum += HostView(result).as<double>()[0];
+    if (used == static_cast<std::int64_t>(workspace.elements())) add_up();
+    replica.ops().run(ops::SumOfSquares{.x = gradient, .result = workspace.slice(used++, 1)});
   }
+  add_up();
   return sum;
 }
 

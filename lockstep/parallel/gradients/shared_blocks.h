@@ -15,5 +15,7 @@ void add_up_shared_blocks(nn::Replica& replica);
 
 // Bytes that this stage sends for it in a step: of its whole gradients, or of its shards.
 std::uint64_t shared_block_bytes(const nn::Model& model, const nn::MemoryPlan& plan);
+// The memory on a GPU of the groups that add them up.
+std::size_t shared_block_memory(const nn::Model& model, const nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

@@ -127,22 +127,6 @@ class StagedPieces {
   bool reads_parameters_;
 };
 
-void update_piece(Ops& ops, const UpdateRequest& request, double gradient_norm, bool rounds,
-                  const nn::States& states, bool decays) {
-  const double clip = optim::clip_factor(gradient_norm, request.optimizer.max_grad_norm);
-  const optim::UpdateStep step{.step = request.updates + 1,
-                               .rate = request.rate,
-                               .gradient_scale = clip / request.loss_scale};
-  optim::update(ops, request.optimizer, step,
-                {.master = states.master,
-                 .gradient = states.gradients,
-                 .parameter = rounds ? states.parameters : Tensor(),
-                 .first_moment = states.first_moment,
-                 .second_moment = states.second_moment,
-                 .velocity = states.velocity,
-                 .decays = decays});
-}
-
 std::vector<double> sums_of_all(nn::Replica& replica, TierMover& mover) {
   const Tensor workspace = replica.sums_of_squares();
   if (replica.gradient_file() == nullptr) {
@@ -160,6 +144,22 @@ std::vector<double> sums_of_all(nn::Replica& replica, TierMover& mover) {
 }
 
 }  // namespace
+
+void update_elements(Ops& ops, const UpdateRequest& request, double gradient_norm, bool rounds,
+                     const nn::States& states, bool decays) {
+  const double clip = optim::clip_factor(gradient_norm, request.optimizer.max_grad_norm);
+  const optim::UpdateStep step{.step = request.updates + 1,
+                               .rate = request.rate,
+                               .gradient_scale = clip / request.loss_scale};
+  optim::update(ops, request.optimizer, step,
+                {.master = states.master,
+                 .gradient = states.gradients,
+                 .parameter = rounds ? states.parameters : Tensor(),
+                 .first_moment = states.first_moment,
+                 .second_moment = states.second_moment,
+                 .velocity = states.velocity,
+                 .decays = decays});
+}
 
 std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& mover,
                                  std::size_t block, const Tensor& workspace) {
@@ -207,7 +207,7 @@ void update_delayed(nn::Replica& replica, Ops& ops, std::size_t block, const Upd
   states.gradients = replica.delayed_gradients().slice(first, count);
   states.parameters = replica.next_parameters().slice(first, count);
   for (const Piece& piece : pieces_of(replica, block, range.elements)) {
-    update_piece(ops, request, gradient_norm, true, states.slice(piece.range), piece.decays);
+    update_elements(ops, request, gradient_norm, true, states.slice(piece.range), piece.decays);
   }
 }
 
@@ -221,7 +221,7 @@ void update_mine(nn::Replica& replica, Ops& ops, TierMover& mover, std::size_t b
   PieceStates states(replica, ops, block);
   if (staged == 0) {
     for (const Piece& piece : pieces) {
-      update_piece(ops, request, gradient_norm, rounds, states.of(piece), piece.decays);
+      update_elements(ops, request, gradient_norm, rounds, states.of(piece), piece.decays);
     }
     states.finish();
     return;
@@ -233,8 +233,8 @@ void update_mine(nn::Replica& replica, Ops& ops, TierMover& mover, std::size_t b
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (i + 1 < pieces.size()) fetched[(i + 1) % 2] = there.fetch(i + 1, pieces[i + 1]);
     mover.await(std::max(fetched[i % 2], stored[i % 2]));
-    update_piece(ops, request, gradient_norm, rounds,
-                 there.placed(i, pieces[i], states.of(pieces[i])), pieces[i].decays);
+    update_elements(ops, request, gradient_norm, rounds,
+                    there.placed(i, pieces[i], states.of(pieces[i])), pieces[i].decays);
     ops.synchronize();
     stored[i % 2] = there.store(i, pieces[i]);
   }

@@ -27,6 +27,11 @@ UpdateResult norm_of_update(nn::Replica& replica, TierMover& mover, const Update
 // What an update returns whose gradients have that norm with the loss scale in it.
 UpdateResult result_of(ModelNorm norm, double loss_scale);
 
+// The second half for elements that are updated alike, at the addresses that `ops` use. `rounds`:
+// the parameters are a rounded copy of the master.
+void update_elements(Ops& ops, const UpdateRequest& request, double gradient_norm, bool rounds,
+                     const nn::States& states, bool decays);
+
 // The second half for one block of a delayed update (nn/parameters/tiers.h): reads the delayed
 // gradients and writes the next parameters. Complete after Ops::synchronize().
 void update_delayed(nn::Replica& replica, Ops& ops, std::size_t block, const UpdateRequest& request,

@@ -143,7 +143,8 @@ void bind(Config& config, OffloadOptions& options) {
               "The folder for offloaded files, on a fast disk; empty: in the run's folder.");
   config.bind(
       "offload.overlap", options.tiers.overlaps,
-      "Read the next part of an offloaded file and write the previous one during computation.");
+      "Read the next part of an offloaded file and write the previous one during computation, and "
+      "update on the host beside backward or the next forward.");
   config.bind("offload.bandwidth", options.bandwidth,
               "Limit the disk to this bandwidth, reads and writes together, like \"500MB/s\"; "
               "empty: as fast as it is.");

@@ -38,6 +38,10 @@ void serve(const ParameterServerJob& job, Communicator& world) {
 std::vector<Request> server_memory(const ParameterServerJob& job, const nn::MemoryPlan& plan,
                                    const WorkerPosition& position) {
   std::vector<Request> requests;
+  if (HostMirror::serves(plan)) {
+    requests.push_back(
+        {.name = "mirror", .group = kCommunicationGroup, .bytes = HostMirror::bytes(plan)});
+  }
   if (job.compression.compression != Compression::kNone) {
     requests.push_back({.name = "compression",
                         .group = kCommunicationGroup,

@@ -26,11 +26,12 @@ ServedLayout layout_for(const ParameterServerJob& job, const nn::MemoryPlan& pla
   return layout;
 }
 
-// Not with compression, whose residuals need exactly one push of each element, and not with the
+// Not on a GPU, whose link to the host is faster than to servers. Not with compression, whose
+// residuals need exactly one push of each element, and not with the
 // tree over several micro-batches, which is summed once.
 std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::MemoryPlan& plan,
                                       const ServedLayout& layout, int workers) {
-  if (job.options.consistency != Consistency::kBsp ||
+  if (plan.device != Device{} || job.options.consistency != Consistency::kBsp ||
       job.options.schedule == SliceSchedule::kFifo ||
       job.compression.compression != Compression::kNone ||
       (job.reduction == Reduction::kTree && job.most_micro_batches > 1)) {
@@ -106,16 +107,15 @@ void ServerStrategy::start(nn::Replica& replica) {
          "parallel.consistency = \"bsp\"",
          parallel::name(job_.options.consistency));
   }
-  if (replica.ops().device() != Device{}) {
-    fail(ErrorCode::kUnsupported, "parameter servers support replicas in CPU memory only");
-  }
   if (job_.reduction == Reduction::kTree) {
-    tree_ = TreeSum(replica.ops(), {}, replica.flat().elements(), job_.most_micro_batches);
+    tree_ = TreeSum(replica.ops(), replica.states().gradients.device(), replica.flat().elements(),
+                    job_.most_micro_batches);
   }
   replica_ = &replica;
   layout_ = layout_for(job_, replica.plan());
   table_ = early_table(job_, replica.plan(), layout_, workers());
-  link_->attach(layout_, replica.states(), replica.flat().blocks(), trace());
+  if (HostMirror::serves(replica.plan())) mirror_.emplace(replica);
+  link_->attach(layout_, served(), replica.flat().blocks(), trace());
   link_->expect_all();
   if (worker() == 0) send_states();
   for (int server = 0; server < job_.options.servers; ++server) {
@@ -132,7 +132,7 @@ void ServerStrategy::send_states() {
   for (int server = 0; server < job_.options.servers; ++server) {
     link_->post(server, small_message({.kind = Kind::kLayout}, encode_layout(layout_)));
   }
-  const nn::States& states = replica_->states();
+  const nn::States& states = served();
   const Tensor states_by_kind[kStateKinds] = {states.master, states.first_moment,
                                               states.second_moment, states.velocity};
   for (std::size_t slice = 0; slice < layout_.slices.size(); ++slice) {
@@ -161,7 +161,7 @@ std::string ServerStrategy::compare_workers(bool /*whole*/) {
 }
 
 std::string ServerStrategy::compare_hashes() {
-  const Tensor& parameters = replica_->states().parameters;
+  const Tensor& parameters = served().parameters;
   const std::string hash =
       content_hash({reinterpret_cast<const char*>(parameters.data()), parameters.bytes()});
   link_->ask(small_message({.kind = Kind::kCheck}, hash));

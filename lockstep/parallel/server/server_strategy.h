@@ -1,6 +1,7 @@
 // The strategy of a worker with parameter servers (parallel/server/parameter_server.h).
 #pragma once
 
+#include <deque>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "lockstep/parallel/server/parameter_server.h"
 #include "lockstep/parallel/server/wire/meeting.h"
 #include "lockstep/parallel/server/wire/update_request.h"
+#include "lockstep/parallel/server/worker/host_mirror.h"
 #include "lockstep/parallel/server/worker/worker_link.h"
 #include "lockstep/parallel/strategy/step_waits.h"
 
@@ -77,12 +79,19 @@ class ServerStrategy final : public Strategy {
   void push_rows(std::size_t first, std::size_t end);
   void await_table();
   void push_up_to(std::size_t end);
+  // The same beside a GPU, when the gradients have come to the host.
+  void push_later(std::size_t first);
+  void push_arrived(bool all);
+  void await_parameters(std::size_t block);
+  // What the servers get and send.
+  const nn::States& served() const { return mirror_ ? mirror_->states() : replica_->states(); }
   UpdateResult update_own(const UpdateRequest& request);
   UpdateResult await_norm();
 
   ParameterServerJob job_;
   std::unique_ptr<Meeting> meeting_;
-  std::thread server_;  // the colocated server
+  std::thread server_;                // the colocated server
+  std::optional<HostMirror> mirror_;  // beside a GPU
   std::unique_ptr<WorkerLink> link_;
   nn::Replica* replica_ = nullptr;
   ServedLayout layout_;
@@ -103,6 +112,12 @@ class ServerStrategy final : public Strategy {
   std::size_t next_slice_ = 0;  // the first that is not pushed yet
   std::vector<Runs> owed_;      // of the table's slices, if they were pushed early
   Deadline table_pushed_{};     // the same
+  struct Leaving {
+    Event arrived;
+    std::size_t first = 0;  // slices
+    std::size_t end = 0;
+  };
+  std::deque<Leaving> leaving_;  // to the host, beside a GPU
   std::optional<RoundRequest> requested_;
   StepWaits waits_;
 };

@@ -37,7 +37,13 @@ void ServerStrategy::collect() {
   if (worker() != 0) return;
   replica_->before_change_of_all();
   link_->collect(round_);
+  if (mirror_ && replica_->setup().dtype == DType::kF32) {
+    mirror_->forget();
+    mirror_->bring(replica_->flat().blocks() - 1);
+    replica_->ops().synchronize();
+  }
   replica_->round_parameters();
+  if (mirror_) mirror_->keep();
   has_master_ = true;
 }
 

@@ -39,6 +39,7 @@ StepStart ServerStrategy::begin_step(const StepStart& mine) {
     // In f32 they are the master copy, and servers' answers will come there at any time.
     if (replica_->setup().dtype == DType::kF32) replica_->before_change_of_all();
     link_->round_parameters();
+    if (mirror_) mirror_->forget();
   }
   if (!is_bsp()) return mine;
   scale_residual(mine.loss_scale);
@@ -92,6 +93,11 @@ void ServerStrategy::await_exposed(std::optional<std::size_t> block) {
 }
 
 void ServerStrategy::before_forward(std::size_t block) {
+  await_parameters(block);
+  if (mirror_) mirror_->bring(block);
+}
+
+void ServerStrategy::await_parameters(std::size_t block) {
   if (job_.options.schedule == SliceSchedule::kPriority) {
     await_exposed(block);
   } else {
@@ -159,19 +165,35 @@ void ServerStrategy::push_up_to(std::size_t end) {
     ++next_slice_;
   }
   if (first == next_slice_) return;
-  replica_->ops().synchronize();
+  if (!mirror_) replica_->ops().synchronize();
   if (job_.reduction == Reduction::kTree && !added_up_) {
     const std::size_t begin = layout_.slices[first].range.first;
     const nn::FlatRange range{begin, layout_.slices[next_slice_ - 1].range.end() - begin};
     const Tensor part = replica_->states().slice(range).gradients;
     tree_.finish(part, begin, micro_batches_ - 1);
   }
+  if (mirror_) return push_later(first);
   if (owed_.empty()) return link_->push(first, next_slice_, round_ + 1, step_);
   const std::size_t table = std::clamp(table_->first, first, next_slice_);
   const std::size_t behind = std::clamp(table_->end, first, next_slice_);
   link_->push(first, table, round_ + 1, step_);
   push_rows(table, behind);
   link_->push(behind, next_slice_, round_ + 1, step_);
+}
+
+void ServerStrategy::push_later(std::size_t first) {
+  const std::size_t begin = layout_.slices[first].range.first;
+  const nn::FlatRange range{begin, layout_.slices[next_slice_ - 1].range.end() - begin};
+  leaving_.push_back({mirror_->send_gradients(range), first, next_slice_});
+  push_arrived(false);
+}
+
+// Backward is queued long before it runs: most of it is pushed by update(), as it arrives.
+void ServerStrategy::push_arrived(bool all) {
+  for (; !leaving_.empty() && (all || leaving_.front().arrived.done()); leaving_.pop_front()) {
+    leaving_.front().arrived.wait();
+    link_->push(leaving_.front().first, leaving_.front().end, round_ + 1, step_);
+  }
 }
 
 UpdateResult ServerStrategy::update(const UpdateRequest& request) {
@@ -187,7 +209,9 @@ UpdateResult ServerStrategy::update(const UpdateRequest& request) {
     link_->push_zeros(round_ + 1);
   } else {
     push_up_to(replica_->flat().elements());
+    push_arrived(true);
   }
+  if (mirror_) mirror_->forget();
   ++round_;
   requested_.reset();
   in_step_ = false;
@@ -233,6 +257,8 @@ UpdateResult ServerStrategy::update_own(const UpdateRequest& request) {
     send_request(request, scale);
   }
   push_up_to(replica_->flat().elements());
+  push_arrived(true);
+  if (mirror_) mirror_->forget();
   ++round_;
   requested_.reset();
   return result;

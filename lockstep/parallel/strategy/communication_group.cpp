@@ -3,16 +3,42 @@
 #include "lockstep/comm/device_communicator.h"
 
 namespace lockstep::parallel {
+namespace {
+
+// Those of the communication thread of every rank and, where ranks divide a worker, those among its
+// operations. 0: a rank has its device for itself.
+int collectives_at_once(const ParallelOptions& options) {
+  if (options.device_ranks == 1) return 0;
+  return options.device_ranks * (ranks_per_model(options) > 1 ? 2 : 1);
+}
+
+DeviceCommunicatorOptions device_options(const ParallelOptions& options) {
+  return {.device = options.device,
+          .timeout = options.comm.timeout,
+          .backend = options.comm.device_backend,
+          .tree_order = options.reduction == Reduction::kTree,
+          .at_once = collectives_at_once(options)};
+}
+
+}  // namespace
 
 std::unique_ptr<Communicator> communication_group(Communicator& world,
                                                   const ParallelOptions& options) {
   std::unique_ptr<Communicator> group = world.split(0, world.rank());
   if (options.device == Device{}) return group;
-  return make_device_communicator(std::move(group),
-                                  {.device = options.device,
-                                   .timeout = options.comm.timeout,
-                                   .backend = options.comm.device_backend,
-                                   .tree_order = options.reduction == Reduction::kTree});
+  return make_device_communicator(std::move(group), device_options(options));
+}
+
+std::unique_ptr<Communicator> queued_group(Communicator& world, const ParallelOptions& options,
+                                           Queued what) {
+  DeviceCommunicatorOptions queued = device_options(options);
+  queued.staged = what != Queued::kMessages;
+  queued.messages = what != Queued::kCollectives;
+  return make_device_communicator(world.split(0, world.rank()), queued);
+}
+
+std::unique_ptr<Communicator> host_group(Communicator& world) {
+  return world.split(0, world.rank());
 }
 
 std::unique_ptr<Communicator> expert_data_group(Communicator& world,
@@ -31,7 +57,12 @@ std::size_t communication_group_bytes(const nn::MemoryPlan& plan) {
   // that is gathered and that its owner sends.
   const nn::Sharding& sharding = plan.sharding;
   const bool by_layer = sharding.partition == nn::Partition::kLayer;
-  const bool is_staged = !sharding.any() || (sharding.parameters && by_layer);
+  const nn::Tiers& tiers = plan.tiers;
+  const bool in_parameters = plan.setup.dtype == DType::kF32 && tiers.parameters == Tier::kDevice;
+  const bool broadcasts = !sharding.any() && (tiers.optimizer == Tier::kDevice || in_parameters);
+  // Nor is the memory where parameters of the host are gathered.
+  const bool comes = sharding.parameters && tiers.parameters != Tier::kDevice;
+  const bool is_staged = broadcasts || comes || (sharding.parameters && by_layer);
   const std::size_t symmetric = plan.symmetric_layout.bytes;
   return device_communicator_bytes(is_staged) + symmetric_device_bytes(symmetric) - symmetric;
 }

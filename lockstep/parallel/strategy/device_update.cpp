@@ -54,7 +54,11 @@ std::size_t squares_bytes(const nn::FlatParameters& flat) {
 }  // namespace
 
 bool DeviceUpdate::serves(const nn::MemoryPlan& plan) {
-  return plan.device != Device{} && !plan.sharding.any() && !plan.tiers.any() && plan.stages == 1;
+  const bool is_whole =
+      plan.stages == 1 && std::ranges::all_of(plan.flat.all(), [](const auto& one) {
+        return one.shard.is_replicated();
+      });
+  return plan.device != Device{} && !plan.sharding.any() && !plan.tiers.any() && is_whole;
 }
 
 std::size_t DeviceUpdate::bytes(const nn::MemoryPlan& plan) {

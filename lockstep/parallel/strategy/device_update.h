@@ -19,8 +19,8 @@ namespace lockstep::parallel {
 
 class DeviceUpdate {
  public:
-  // Whether a replica is updated this way: all states of the model are on a device other than the
-  // CPU.
+  // Whether a replica is updated this way: it has the whole model, and all states are on a device
+  // other than the CPU.
   static bool serves(const nn::MemoryPlan& plan);
   // The device memory it needs; 0 if it is not used.
   static std::size_t bytes(const nn::MemoryPlan& plan);

@@ -77,6 +77,7 @@ struct ParallelOptions {
   int context_rank = 0;  // of this rank in its context group
   int expert_rank = 0;   // of this rank in its expert group
   Device device;         // of the workers' gradients
+  int device_ranks = 1;  // that may use it, at most
   CommOptions comm;
 };
 

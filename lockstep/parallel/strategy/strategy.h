@@ -64,10 +64,12 @@ struct StepStart {
 };
 
 struct UpdateRequest {
-  const optim::OptimizerOptions& optimizer;
+  optim::OptimizerOptions optimizer;
   std::int64_t updates = 0;  // updates made before this one
   double rate = 0;
   double loss_scale = 1;  // as at the start of the step
+  // The update may go on beside the next forward (Strategy::finish_update).
+  bool may_overlap = false;
 };
 struct UpdateResult {
   double gradient_norm = 0;  // before clipping, without the loss scale
@@ -111,6 +113,7 @@ struct Residual {
   nn::FlatRange range;      // in the flat buffer of parameters
   std::span<float> values;  // of these elements
   Kind kind = Kind::kGradients;
+  Device device = {};  // where the values lie
 };
 
 class Strategy : public nn::BlockListener {
@@ -124,6 +127,8 @@ class Strategy : public nn::BlockListener {
   // Called before the replica is made: allocates its symmetric memory, which stays in place.
   // parallel/footprint.h has its size, and the other memory of a strategy.
   virtual std::span<std::byte> symmetric_memory(std::size_t /*bytes*/) { return {}; }
+  // The same on the host, beside a GPU.
+  virtual std::span<std::byte> host_symmetric_memory(std::size_t /*bytes*/) { return {}; }
 
   // Called once, when worker 0's replica has its initial values: copies them to all workers.
   virtual void start(nn::Replica& replica) = 0;
@@ -158,6 +163,9 @@ class Strategy : public nn::BlockListener {
   // cannot promise that.
   virtual std::optional<double> commit_step(std::span<const double> /*losses*/) { return {}; }
   virtual UpdateResult update(const UpdateRequest& request) = 0;
+  // Completes an update that may overlap. Called before anyone but the next forward reads states;
+  // a forward waits block by block. Rethrows the error of the update.
+  virtual void finish_update() {}
   virtual StepSummary end_step(const StepEnd& mine) = 0;
 
   // Takes part in a forward of others (a validation) without computing: provides this worker's

@@ -9,11 +9,11 @@ namespace lockstep::parallel {
 namespace {
 
 // On one node there is nothing to cross, and parts come together at once unless they are
-// quantised. On GPUs NCCL decides what crosses nodes.
+// quantised. On GPUs NCCL decides what crosses nodes, except for ZeRO++.
 bool goes_by_machines(const ParallelOptions& options, int machines) {
-  if (options.device != Device{}) return false;
   if (options.partition == nn::Partition::kLayer || options.expert > 1) return false;
-  return machines > 1 || options.quantized_weights != Quantization::kNone;
+  const bool has_stages = options.device == Device{} || !zero_plus_plus(options).empty();
+  return (machines > 1 && has_stages) || options.quantized_weights != Quantization::kNone;
 }
 
 // Of a plan; nothing: all workers at once.

@@ -30,13 +30,16 @@ class Exchange {
 
   // Allocates symmetric memory for the replica, in which it works without copies.
   virtual SymmetricBuffer allocate(std::size_t bytes) = 0;
+  // The same on the host, beside a GPU.
+  virtual SymmetricBuffer allocate_host(std::size_t /*bytes*/) { return {}; }
   // Called once, before anything is exchanged: allocates what exchange_memory() requests.
   virtual void start(const nn::MemoryPlan& plan) = 0;
 
-  // Gathers a unit from the parts of all workers into `whole`.
+  // Gathers a unit from the parts of all workers into `whole`. Beside a GPU each of the two may lie
+  // on the host, and only `mine` where one of them does.
   virtual void gather(std::size_t unit, const Tensor& mine, const Tensor& whole) = 0;
   // Reduce-scatters the gradients of a unit: `mine` becomes the sum of all workers' gradients of
-  // this part.
+  // this part. Tiers: as above. The part of `gradients` may hold the sum then, too.
   virtual void add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) = 0;
 
   // Parameters have changed: drops kept copies. Not during an exchange.

@@ -1,12 +1,17 @@
 // Collectives over all workers: all-gather and reduce-scatter of parts, or with parallel.partition
 // = "layer" a broadcast from the owner and a reduce to it. Units of experts are exchanged by the
 // workers that hold the same ones (nn/expert_group.h). The bits are those of parallel/ddp/ddp.h.
+//
+// Beside a GPU units on the host are exchanged between hosts. Where only this worker's part lies
+// there, GPUs exchange the unit in place, and the part is copied before or after.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "lockstep/parallel/zero/exchange.h"
+#include "lockstep/tensor/stream.h"
 
 namespace lockstep::parallel {
 
@@ -18,6 +23,7 @@ class FlatExchange : public Exchange {
                              std::size_t unit, const PlannedGroups& calls);
 
   SymmetricBuffer allocate(std::size_t bytes) override { return group_->allocate(bytes); }
+  SymmetricBuffer allocate_host(std::size_t bytes) override;
   void start(const nn::MemoryPlan& plan) override;
   void gather(std::size_t unit, const Tensor& mine, const Tensor& whole) override;
   void add_up(std::size_t unit, const Tensor& gradients, const Tensor& mine) override;
@@ -25,15 +31,20 @@ class FlatExchange : public Exchange {
   std::uint64_t bytes_across() const override;
 
  private:
-  Communicator& group_of(std::size_t unit) const {
-    return has_experts_[unit] ? *expert_data_ : *group_;
-  }
+  Communicator& group_of(std::size_t unit, const Tensor& whole) const;
+  // Of a unit.
+  Tensor own_part(std::size_t unit, const Tensor& whole) const;
+  void copy_over_bus(const Tensor& to, const Tensor& from);
 
+  Communicator& world_;
   std::unique_ptr<Communicator> group_;        // the same workers, for the communication thread
+  std::unique_ptr<Communicator> host_group_;   // the same, where units lie on the host beside a GPU
   std::unique_ptr<Communicator> expert_data_;  // nullptr: all workers hold the same
   ParallelOptions options_;
   nn::Shards shards_;
-  std::vector<bool> has_experts_;  // of every unit
+  std::vector<bool> has_experts_;    // of every unit
+  std::vector<std::size_t> firsts_;  // likewise: where it begins in the flat buffer
+  std::optional<Stream> bus_;        // of copies between a GPU and the host
 };
 
 }  // namespace lockstep::parallel

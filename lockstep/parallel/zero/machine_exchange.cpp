@@ -1,6 +1,9 @@
 #include "lockstep/parallel/zero/machine_exchange.h"
 
 #include <algorithm>
+#include <utility>
+
+#include "lockstep/comm/device_communicator.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -100,6 +103,16 @@ SentBytes sent_to_add_up(const MachineGrid& grid, const PartWire& gradients, DTy
   return sent_of_part(grid, part * size_of(dtype), gradients.bytes(part));
 }
 
+// Over the memory of the workers' device. Sums inside a node and across nodes have orders of their
+// own.
+std::unique_ptr<Communicator> on_device(std::unique_ptr<Communicator> group,
+                                        const ParallelOptions& options) {
+  if (options.device == Device{}) return group;
+  return make_device_communicator(std::move(group), {.device = options.device,
+                                                     .timeout = options.comm.timeout,
+                                                     .backend = options.comm.device_backend});
+}
+
 Tensor slice(const Tensor& whole, std::size_t first, std::size_t elements) {
   return whole.slice(static_cast<std::int64_t>(first), static_cast<std::int64_t>(elements));
 }
@@ -108,14 +121,25 @@ Tensor slice(const Tensor& whole, std::size_t first, std::size_t elements) {
 
 std::vector<Request> MachineExchange::memory(const ParallelOptions& options,
                                              const MachineGrid& grid, const nn::MemoryPlan& plan) {
+  // On a GPU symmetric memory is whole pages, and there is a communicator more for workers of
+  // several nodes, and for sums in the order of the tree: for them the memory of the node's
+  // communicator is any.
+  const bool on_gpu = options.device != Device{};
+  const auto allocated = [&](std::size_t bytes) {
+    return on_gpu ? symmetric_device_bytes(std::max<std::size_t>(bytes, 1)) : bytes;
+  };
+  std::size_t others = codec_device_bytes(options.device);
+  if (on_gpu && grid.machines > 1) others += device_communicator_bytes(true);
+  if (on_gpu && options.reduction == Reduction::kTree) others += device_communicator_bytes(true);
   std::vector<Request> requests;
   requests.push_back({.name = "exchange",
                       .group = kCommunicationGroup,
-                      .bytes = staging_bytes(options, grid, plan)});
+                      .bytes = allocated(staging_bytes(options, grid, plan)) + others});
   const std::vector<std::size_t> firsts = secondary_firsts(options, grid, plan);
   if (!firsts.empty()) {
-    requests.push_back(
-        {.name = "secondary partition", .group = kSecondaryGroup, .bytes = firsts.back()});
+    requests.push_back({.name = "secondary partition",
+                        .group = kSecondaryGroup,
+                        .bytes = allocated(firsts.back())});
   }
   return requests;
 }
@@ -138,21 +162,41 @@ UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const Machi
 
 MachineExchange::MachineExchange(Communicator& world, const ParallelOptions& options,
                                  const MachineGrid& grid)
-    : options_(options), grid_(grid), worker_(world.rank()) {
-  inside_ = world.split(grid.machine_of(worker_), worker_);
-  if (grid.machines > 1) across_ = world.split(grid.place_of(worker_), worker_);
+    : world_(world),
+      options_(options),
+      grid_(grid),
+      worker_(world.rank()),
+      codec_device_(make_codec_device(options.device)) {
+  inside_ = on_device(world.split(grid.machine_of(worker_), worker_), options);
+  if (grid.machines > 1) across_ = on_device(world.split(grid.place_of(worker_), worker_), options);
   if (options.reduction == Reduction::kTree) flat_ = std::make_unique<FlatExchange>(world, options);
 }
 
 void MachineExchange::start(const nn::MemoryPlan& plan) {
   if (flat_) flat_->start(plan);
-  weights_ = std::make_unique<PartWire>(quantization_of_weights(options_), plan.setup.dtype);
-  gradients_ = std::make_unique<PartWire>(options_.quantized_gradients, plan.setup.gradient);
+  weights_ = std::make_unique<PartWire>(quantization_of_weights(options_), plan.setup.dtype,
+                                        *codec_device_);
+  gradients_ =
+      std::make_unique<PartWire>(options_.quantized_gradients, plan.setup.gradient, *codec_device_);
   staging_ = inside_->allocate(staging_bytes(options_, grid_, plan));
   secondary_firsts_ = secondary_firsts(options_, grid_, plan);
-  if (secondary_firsts_.empty()) return;
-  secondary_ = inside_->allocate(secondary_firsts_.back());
-  kept_.assign(plan.flat.blocks(), false);
+  if (!secondary_firsts_.empty()) {
+    secondary_ = inside_->allocate(secondary_firsts_.back());
+    kept_.assign(plan.flat.blocks(), false);
+  }
+  if (across_ && options_.device != Device{}) prepare_lanes();
+}
+
+// A communicator of a GPU allocates what it needs for the memory of others in its first call. That
+// may wait for kernels of other lanes in this process, so one lane does it after another.
+void MachineExchange::prepare_lanes() {
+  const SymmetricBuffer& memory = secondary_firsts_.empty() ? staging_ : secondary_;
+  for (int place = 0; place < grid_.places; ++place) {
+    if (place == grid_.place_of(worker_)) {
+      across_->broadcast(Data(memory.data(), 1, DType::kU8), 0);
+    }
+    world_.barrier();
+  }
 }
 
 std::span<std::byte> MachineExchange::staging(std::size_t first, std::size_t bytes) const {
@@ -246,11 +290,7 @@ void MachineExchange::add_up(std::size_t unit, const Tensor& gradients, const Te
     gradients_->encode(sums_of(machine), outgoing.subspan(machine * each, each));
   }
   across_->all_to_all(bytes_of(outgoing), bytes_of(incoming));
-  std::vector<std::span<const std::byte>> payloads;
-  for (std::size_t machine = 0; machine < machines; ++machine) {
-    payloads.push_back(incoming.subspan(machine * each, each));
-  }
-  gradients_->sum(payloads, own, sums_of(own), data_of(mine));
+  gradients_->sum(incoming, own, sums_of(own), data_of(mine));
 }
 
 }  // namespace lockstep::parallel

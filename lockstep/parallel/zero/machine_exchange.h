@@ -59,13 +59,16 @@ class MachineExchange : public Exchange {
   // The payloads of this worker's lane, in the order of nodes.
   std::span<std::byte> lane_payloads(std::size_t unit, const Tensor& mine);
   std::span<std::byte> staging(std::size_t first, std::size_t bytes) const;
+  void prepare_lanes();
 
+  Communicator& world_;
   ParallelOptions options_;
   MachineGrid grid_;
   int worker_;
   std::unique_ptr<Communicator> inside_;  // the workers of this node
   std::unique_ptr<Communicator> across_;  // of this worker's lane; null on one node
   std::unique_ptr<FlatExchange> flat_;    // for sums in the order of the tree; else null
+  std::unique_ptr<CodecDevice> codec_device_;
   std::unique_ptr<PartWire> weights_;
   std::unique_ptr<PartWire> gradients_;
   SymmetricBuffer staging_;

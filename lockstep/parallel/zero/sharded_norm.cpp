@@ -52,7 +52,8 @@ namespace {
 class Sums {
  public:
   explicit Sums(nn::Replica& replica)
-      : ops_(replica.ops()), workspace_(replica.sums_of_squares()) {}
+      : ops_(replica.sums_of_squares().device() == Device{} ? replica.host_ops() : replica.ops()),
+        workspace_(replica.sums_of_squares()) {}
 
   std::size_t most() const { return workspace_.elements(); }
   void add(const Tensor& x, std::size_t count) {

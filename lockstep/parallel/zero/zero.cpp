@@ -39,6 +39,11 @@ std::span<std::byte> Zero::symmetric_memory(std::size_t bytes) {
   return {memory_.data(), memory_.bytes()};
 }
 
+std::span<std::byte> Zero::host_symmetric_memory(std::size_t bytes) {
+  host_memory_ = exchange_->allocate_host(bytes);
+  return {host_memory_.data(), host_memory_.bytes()};
+}
+
 void Zero::start(nn::Replica& replica) {
   replica_ = &replica;
   const nn::FlatParameters& flat = replica.flat();
@@ -50,6 +55,10 @@ void Zero::start(nn::Replica& replica) {
   }
   mover_.start(replica, trace());
   early_.start(replica, mover_, trace());
+  const bool beside_gpu = replica.plan().device != Device{};
+  if (beside_gpu && StagedUpdate::serves(replica.plan())) {
+    staged_.emplace(replica, replica.host_ops());
+  }
   gathers_.assign(replica.plan().gathers.size(), 0);
   added_up_.assign(flat.blocks(), 0);
   first_writers_ = first_writers(replica.plan());
@@ -84,7 +93,7 @@ void Zero::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if (!sharding.gradients) {
     if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
     if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
-      replica_->zero_gradients();
+      count == 0 ? replica_->zero_gradients() : replica_->begin_gradients();
     }
   }
   resume_micro_batch(index, count);
@@ -264,10 +273,13 @@ std::uint64_t Zero::run_gather(std::size_t gather) {
 }
 
 // Stages 1 and 2.
-void Zero::gather_parameters(std::size_t block) {
+void Zero::gather_parameters(std::size_t block, const Event& updated) {
   const bool is_whole = !replica_->plan().sharding.parameters;
   if (!is_whole || replica_->flat().range(block).elements == 0) return;
-  push([this, block] { return run_gather_parameters(block); });
+  push([this, block, updated] {
+    updated.wait();
+    return run_gather_parameters(block);
+  });
 }
 
 std::uint64_t Zero::run_gather_parameters(std::size_t block) {
@@ -330,16 +342,28 @@ UpdateResult Zero::update(const UpdateRequest& request) {
   if (result.skipped) return result;
   {
     const TraceScope scope(trace(), {.lane = TraceLane::kCompute, .kind = "update"});
-    for (std::size_t block = 0; block < replica_->flat().blocks(); ++block) {
-      if (!is_updated) {
-        update_mine(*replica_, replica_->ops(), mover_, block, request, result.gradient_norm);
-        replica_->ops().synchronize();
-      }
-      gather_parameters(block);
-    }
+    update_blocks(request, result.gradient_norm, is_updated);
   }
   wait_for(pushed_, {.lane = TraceLane::kWaiting, .kind = "wait for", .of = "parameters"});
   return result;
+}
+
+void Zero::update_blocks(const UpdateRequest& request, double gradient_norm, bool is_updated) {
+  const bool on_host = replica_->plan().tiers.update() == Tier::kHost;
+  Ops& update_ops = on_host ? replica_->host_ops() : replica_->ops();
+  const bool is_staged = staged_ && !is_updated;
+  if (is_staged) staged_->begin(request, gradient_norm);
+  for (std::size_t block = 0; block < replica_->flat().blocks(); ++block) {
+    Event updated;
+    if (is_staged) {
+      updated = staged_->update(block);
+    } else if (!is_updated) {
+      update_mine(*replica_, update_ops, mover_, block, request, gradient_norm);
+      update_ops.synchronize();
+    }
+    gather_parameters(block, updated);
+  }
+  if (is_staged) staged_->synchronize();
 }
 
 StepSummary Zero::end_step(const StepEnd& mine) {

@@ -27,6 +27,7 @@
 #include "lockstep/parallel/gradients/model_norm.h"
 #include "lockstep/parallel/gradients/tree_sum.h"
 #include "lockstep/parallel/offload/early_update.h"
+#include "lockstep/parallel/offload/staged_update.h"
 #include "lockstep/parallel/offload/tier_mover.h"
 #include "lockstep/parallel/strategy/options.h"
 #include "lockstep/parallel/strategy/step_waits.h"
@@ -47,6 +48,7 @@ class Zero : public Strategy {
   int worker() const override { return world_.rank(); }
   int workers() const override { return world_.size(); }
   std::span<std::byte> symmetric_memory(std::size_t bytes) override;
+  std::span<std::byte> host_symmetric_memory(std::size_t bytes) override;
 
   void start(nn::Replica& replica) override;
   // All workers push the same tasks in the same order, so the tasks of this one end, or fail if
@@ -58,7 +60,7 @@ class Zero : public Strategy {
   StepStart begin_step(const StepStart& mine) override;
   void expect_update(const UpdateRequest& request) override { early_.expect(request); }
   bool needs_block_events() const override {
-    return adds_up_ || replica_->plan().gathers_parameters();
+    return adds_up_ || replica_->plan().gathers_parameters() || mover_.has_work();
   }
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
   void resume_micro_batch(std::int64_t index, std::int64_t count) override;
@@ -86,7 +88,9 @@ class Zero : public Strategy {
   void finish_tree(std::size_t block);
   ModelNorm gradient_norm();
   bool completes() const;
-  void gather_parameters(std::size_t block);
+  // `updated`: this worker's part has come.
+  void gather_parameters(std::size_t block, const Event& updated = {});
+  void update_blocks(const UpdateRequest& request, double gradient_norm, bool is_updated);
   Ticket push(CommunicationThread::Task task);
   void wait_for(Ticket ticket, const TraceLabel& label);
 
@@ -99,6 +103,7 @@ class Zero : public Strategy {
   std::int64_t most_micro_batches_;
   std::unique_ptr<Exchange> exchange_;  // used by the communication thread
   SymmetricBuffer memory_;
+  SymmetricBuffer host_memory_;  // beside a GPU
   nn::Replica* replica_ = nullptr;
   ShardedNorm norm_;
   TreeSum tree_;
@@ -119,7 +124,8 @@ class Zero : public Strategy {
   TierMover mover_;
   TierMover::Ticket last_arrived_ = 0;  // of gradients that are written to a file
   EarlyUpdate early_;
-  CommunicationThread thread_;  // declared last, to end before what its tasks use
+  std::optional<StagedUpdate> staged_;  // by the host, beside a GPU
+  CommunicationThread thread_;          // declared last, to end before what its tasks use
 };
 
 }  // namespace lockstep::parallel

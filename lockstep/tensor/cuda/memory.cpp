@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -71,6 +72,28 @@ void copy_overlapping(std::byte* to, const std::byte* from, std::size_t bytes,
   check(cudaFreeAsync(beside, stream), "freeing the memory of a copy that overlaps");
 }
 
+// What was given back while a LateFrees lives.
+struct Late {
+  std::mutex mutex;
+  int holders = 0;
+  std::vector<std::pair<void*, cudaError_t (*)(void*)>> frees;
+};
+Late& late() {
+  static auto& made = *new Late;  // never destroyed, as memory may be given back at the very end
+  return made;
+}
+
+// A free fails only where the process ends, or the GPU is lost.
+void free_now_or_late(void* data, cudaError_t (*free)(void*)) noexcept {
+  {
+    Late& all = late();
+    const std::lock_guard lock(all.mutex);
+    if (all.holders > 0) return static_cast<void>(all.frees.emplace_back(data, free));
+  }
+  free(data);
+  cudaGetLastError();
+}
+
 class CudaMemory final : public DeviceMemory {
  public:
   explicit CudaMemory(int device)
@@ -118,8 +141,7 @@ class CudaMemory final : public DeviceMemory {
       }
     }
     cudaSetDevice(device_);
-    cudaFree(begin);  // fails only where the process ends, or the GPU is lost
-    cudaGetLastError();
+    free_now_or_late(begin, [](void* memory) { return cudaFree(memory); });
   }
 
   // In order with the work of the calling thread's task. Without a task it runs after all
@@ -165,7 +187,24 @@ std::byte* allocate_pinned(std::size_t bytes) {
   return static_cast<std::byte*>(data);
 }
 
-void free_pinned(std::byte* data) noexcept { cudaFreeHost(data); }
+void free_pinned(std::byte* data) noexcept {
+  free_now_or_late(data, [](void* memory) { return cudaFreeHost(memory); });
+}
+
+LateFrees::LateFrees() {
+  const std::lock_guard lock(late().mutex);
+  ++late().holders;
+}
+
+LateFrees::~LateFrees() {
+  std::vector<std::pair<void*, cudaError_t (*)(void*)>> frees;
+  {
+    const std::lock_guard lock(late().mutex);
+    if (--late().holders == 0) frees.swap(late().frees);
+  }
+  for (const auto& [data, free] : frees) free(data);
+  cudaGetLastError();
+}
 
 void pin(std::byte* data, std::size_t bytes) {
   const cudaError_t status = cudaHostRegister(data, bytes, cudaHostRegisterPortable);

@@ -15,4 +15,15 @@ void free_pinned(std::byte* data) noexcept;
 void pin(std::byte* data, std::size_t bytes);
 void unpin(std::byte* data) noexcept;
 
+// While one lives, memory of GPUs and pinned memory are freed later, when the last has ended. A
+// free waits for all kernels of the process. Where ranks are threads of one process, a kernel of
+// one may wait for a kernel that another has yet to launch, which in turn waits for the free.
+class LateFrees {
+ public:
+  LateFrees();
+  ~LateFrees();
+  LateFrees(const LateFrees&) = delete;
+  LateFrees& operator=(const LateFrees&) = delete;
+};
+
 }  // namespace lockstep::cuda

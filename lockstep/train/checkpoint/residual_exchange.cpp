@@ -9,6 +9,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/io/safetensors.h"
 #include "lockstep/tensor/buffer.h"
+#include "lockstep/tensor/device_memory.h"
 
 namespace lockstep::train {
 namespace {
@@ -62,11 +63,15 @@ ResidualExchange::ResidualExchange(RunGroup& group, parallel::Strategy& strategy
       Part part{.worker = static_cast<int>(worker),
                 .range = {},
                 .kind = ResidualKind::kGradients,
-                .values = nullptr};
+                .values = nullptr,
+                .device = {}};
       part.range.first = std::strtoull(at, &end, 10);
       part.range.elements = std::strtoull(end, &end, 10);
       part.kind = static_cast<ResidualKind>(std::strtoull(end, &end, 10));
-      if (part.worker == group.rank()) part.values = mine[i].values.data();
+      if (part.worker == group.rank()) {
+        part.values = mine[i].values.data();
+        part.device = mine[i].device;
+      }
       has_velocity_ |= part.kind == ResidualKind::kVelocity;
       has_sums_ |= part.kind == ResidualKind::kSums;
       parts_.push_back(part);
@@ -108,6 +113,15 @@ void ResidualExchange::for_chunks(F&& f) const {
   }
 }
 
+const float* ResidualExchange::read(const Part& part, const float* own, std::size_t elements) {
+  if (part.device == Device{}) return own;
+  copy_.resize(elements);
+  memory_of(part.device)
+      .copy(reinterpret_cast<std::byte*>(copy_.data()), reinterpret_cast<const std::byte*>(own),
+            elements * sizeof(float));
+  return copy_.data();
+}
+
 // The chunk to the leader, from those who have parts of it.
 void ResidualExchange::gather(std::size_t buffer, nn::FlatRange chunk, float* to) {
   if (group_.leads()) std::fill_n(to, chunk.elements, 0.0f);
@@ -115,12 +129,14 @@ void ResidualExchange::gather(std::size_t buffer, nn::FlatRange chunk, float* to
     float* const own =
         part.values == nullptr ? nullptr : part.values + (range.first - part.range.first);
     if (!group_.leads()) {
-      if (own != nullptr) group_.world()->send(ConstData(own, range.elements, DType::kF32), 0);
+      if (own == nullptr) return;
+      const ConstData sent(read(part, own, range.elements), range.elements, DType::kF32);
+      group_.world()->send(sent, 0);
       return;
     }
     float* const place = to + (range.first - chunk.first);
     if (own != nullptr) {
-      std::copy_n(own, range.elements, place);
+      std::copy_n(read(part, own, range.elements), range.elements, place);
     } else {
       group_.world()->receive(Data(place, range.elements, DType::kF32), part.worker);
     }
@@ -132,13 +148,27 @@ void ResidualExchange::scatter(std::size_t buffer, nn::FlatRange chunk, const fl
   for_parts(buffer, chunk, [&](const Part& part, nn::FlatRange range) {
     float* const own =
         part.values == nullptr ? nullptr : part.values + (range.first - part.range.first);
+    const bool on_host = part.device == Device{};
+    const auto put = [&](const float* values) {
+      if (on_host) {
+        if (values != own) std::copy_n(values, range.elements, own);
+        return;
+      }
+      memory_of(part.device)
+          .copy(reinterpret_cast<std::byte*>(own), reinterpret_cast<const std::byte*>(values),
+                range.elements * sizeof(float));
+    };
     if (!group_.leads()) {
-      if (own != nullptr) group_.world()->receive(Data(own, range.elements, DType::kF32), 0);
+      if (own == nullptr) return;
+      if (!on_host) copy_.resize(range.elements);
+      float* const arrives = on_host ? own : copy_.data();
+      group_.world()->receive(Data(arrives, range.elements, DType::kF32), 0);
+      put(arrives);
       return;
     }
     const float* const place = from + (range.first - chunk.first);
     if (own != nullptr) {
-      std::copy_n(place, range.elements, own);
+      put(place);
     } else {
       group_.world()->send(ConstData(place, range.elements, DType::kF32), part.worker);
     }

@@ -29,6 +29,7 @@
 
 #include "lockstep/io/hashed_file.h"
 #include "lockstep/parallel/strategy/strategy.h"
+#include "lockstep/tensor/device.h"
 #include "lockstep/train/trainer/run_group.h"
 
 namespace lockstep::train {
@@ -60,6 +61,7 @@ class ResidualExchange {
     nn::FlatRange range;
     parallel::Residual::Kind kind;
     float* values;  // nullptr: another worker's
+    Device device;  // of the values
   };
   // Flat buffers of gradients by worker, then of averages by worker, then of the sums, as there
   // are.
@@ -71,6 +73,8 @@ class ResidualExchange {
   void for_parts(std::size_t buffer, nn::FlatRange chunk, F&& f) const;
   template <class F>
   void for_chunks(F&& f) const;
+  // This worker's values of a part from `own` on, on the host: themselves, or a copy.
+  const float* read(const Part& part, const float* own, std::size_t elements);
   void gather(std::size_t buffer, nn::FlatRange chunk, float* to);
   void scatter(std::size_t buffer, nn::FlatRange chunk, const float* from);
 
@@ -80,6 +84,7 @@ class ResidualExchange {
   bool has_velocity_ = false;
   bool has_sums_ = false;
   bool moved_ = false;       // all chunks have been gathered
+  std::vector<float> copy_;  // of a chunk of what lies on a GPU
   std::vector<Part> parts_;  // of all workers, in the order of the flat buffer
 };
 

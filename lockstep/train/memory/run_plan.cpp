@@ -9,6 +9,7 @@
 #include "lockstep/base/text/number.h"
 #include "lockstep/base/text/units.h"
 #include "lockstep/parallel/footprint.h"
+#include "lockstep/parallel/gradients/shared_blocks.h"
 #include "lockstep/parallel/offload/options.h"
 #include "lockstep/tensor/cuda.h"
 #include "lockstep/train/memory/mirror_memory.h"
@@ -103,16 +104,31 @@ std::string classes_of(std::span<const GroupBytes> classes) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+// Parameter servers have the optimizer's states; beside a GPU a worker's, which are collected for a
+// checkpoint, are on the host.
+nn::Tiers tiers_of(const TrainOptions& options, Device device) {
+  nn::Tiers tiers = options.offload.tiers;
+  const bool with_servers = options.batch.workers > 1 &&
+                            options.parallel.strategy == parallel::StrategyKind::kParameterServer;
+  if (with_servers && device != Device{}) tiers.optimizer = Tier::kHost;
+  return tiers;
+}
+
 }  // namespace
 
 nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
                         nn::Places places) {
   const parallel::WorkerPosition position = worker_position_of(options, worker);
+  const nn::Model model = model_of(options);
   nn::MemoryPlan plan = nn::plan_memory(
-      model_of(options), setup_of(options), ops, optimizer_state_of(options),
-      parallel::sharding_of(options.parallel, position), options.offload.tiers, places,
+      model, setup_of(options), ops, optimizer_state_of(options),
+      parallel::sharding_of(options.parallel, position), tiers_of(options, ops.device()), places,
       plan::stage_buffers(step_schedule_of(options), options.parallel.stage));
   parallel::add_memory(options.parallel, options.optimizer, position, plan);
+  if (const std::size_t bytes = parallel::shared_block_memory(model, plan); bytes > 0) {
+    plan.outside.push_back(
+        {.name = "shared blocks", .group = parallel::kCommunicationGroup, .bytes = bytes});
+  }
   if (mirrors_shards(options, plan.device)) {
     const std::vector<Request> mirror = mirror_memory(plan);
     plan.outside.insert(plan.outside.end(), mirror.begin(), mirror.end());

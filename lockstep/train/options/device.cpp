@@ -12,49 +12,54 @@
 namespace lockstep::train {
 namespace {
 
+int ranks_of(const TrainOptions& options) {
+  return options.batch.workers * parallel::ranks_per_worker(options.parallel);
+}
+
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
   if (const PartLimit limit = part_limit(options, PartPlace::kGpu); !limit.part.empty()) {
     return fmt::format("{}; {}", limit.part, limit.advice);
   }
-  if (options.parallel.tensor > 1) {
-    return fmt::format("parallel.tensor = {}; use one rank", options.parallel.tensor);
-  }
   if (options.parallel.context > 1) {
     return fmt::format("parallel.context = {}; leave it out", options.parallel.context);
   }
-  if (options.parallel.pipeline > 1 && (options.parallel.pipeline_schedule.starts_with("zb") ||
-                                        parallel::slices_tokens(options.parallel))) {
+  if (parallel::slices_tokens(options.parallel)) {
     return fmt::format("parallel.pipeline_schedule = \"{}\"; use \"1f1b\"",
                        options.parallel.pipeline_schedule);
   }
-  if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
-    return "parallel.strategy = \"parameter_server\"; use \"ddp\"";
-  }
-  if (options.parallel.compression.compression != parallel::Compression::kNone) {
-    return fmt::format("parallel.compression = \"{}\"; leave it out",
+  if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
+      options.parallel.compression.compression != parallel::Compression::kNone) {
+    return fmt::format("parallel.compression = \"{}\" with parameter servers; leave it out",
                        name(options.parallel.compression.compression));
-  }
-  if (const std::string text = parallel::zero_plus_plus(options.parallel); !text.empty()) {
-    return text + "; leave it out";
   }
   if (options.parallel.algorithm != kAutoAlgorithm) {
     return fmt::format("parallel.algorithm = \"{}\"; leave it \"auto\"",
                        options.parallel.algorithm);
   }
-  if (options.batch.workers > 1 && options.precision == plan::Precision::kFp8) {
-    return fmt::format("train.precision = \"fp8\" with {} workers; use bf16",
-                       options.batch.workers);
+  if (ranks_of(options) > 1 && options.precision == plan::Precision::kFp8) {
+    if (options.parallel.zero > 0) {
+      return fmt::format(
+          "train.precision = \"fp8\" with parallel.zero = {}; use bf16, or DDP (parallel.zero = 0)",
+          options.parallel.zero);
+    }
+    if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
+      return "train.precision = \"fp8\" with parameter servers; use bf16";
+    }
+    if (options.parallel.pipeline > 1 || options.parallel.tensor > 1) {
+      return fmt::format("train.precision = \"fp8\" with {} ranks of a mesh; use bf16",
+                         ranks_of(options));
+    }
   }
-  if (options.batch.workers > 1 && options.parallel.machines > 1 &&
+  if (ranks_of(options) > 1 && options.parallel.machines > 1 &&
       options.parallel.comm.device_backend == DeviceBackend::kNative) {
-    return "workers on several nodes with comm.device_backend = \"native\"; use \"auto\"";
+    return "ranks on several nodes with comm.device_backend = \"native\"; use \"auto\"";
   }
   const nn::Tiers& tiers = options.offload.tiers;
-  if (tiers.any() && options.batch.workers > 1) {
-    return fmt::format("offload.* with {} workers; use one worker", options.batch.workers);
+  if (tiers.gradients == Tier::kFile || tiers.parameters == Tier::kFile ||
+      tiers.activations == Tier::kFile) {
+    return "offload.* = \"file\" but for offload.optimizer; use \"host\"";
   }
-  if (tiers.has_files()) return "offload.* = \"file\"; use \"host\"";
   if (tiers.in_place) return "offload.in_place; leave it out";
   return "";
 }
@@ -92,10 +97,12 @@ std::string no_nccl(const TrainOptions& options) {
   const DeviceBackend backend = options.parallel.comm.device_backend;
   const bool needs_it = backend == DeviceBackend::kNccl ||
                         (backend == DeviceBackend::kAuto && options.parallel.machines > 1);
-  if (options.batch.workers == 1 || !needs_it) return "";
+  // Servers, and all that workers exchange with them, are on the host.
+  const bool by_servers = options.parallel.strategy == parallel::StrategyKind::kParameterServer;
+  if (ranks_of(options) == 1 || by_servers || !needs_it) return "";
   const NcclInfo nccl = nccl_info();
   if (nccl.problem.empty()) return "";
-  return fmt::format("{} workers without NCCL: {}", options.batch.workers, nccl.problem);
+  return fmt::format("{} ranks without NCCL: {}", ranks_of(options), nccl.problem);
 }
 
 bool can_use_gpu() { return has_cuda_driver() && cuda_is_available(); }
@@ -105,7 +112,7 @@ bool can_use_gpu() { return has_cuda_driver() && cuda_is_available(); }
 std::string left_aside(const TrainOptions& options) {
   std::string why = unserved_by_gpu(options);
   if (why.empty()) why = too_many_ranks(options, gpus_for(options).size());
-  if (why.empty() && options.batch.workers > 1 && options.parallel.machines > 1) {
+  if (why.empty() && ranks_of(options) > 1 && options.parallel.machines > 1) {
     why = "\"auto\" on several nodes; run.device = \"cuda\" takes the GPUs of all of them";
   }
   return why.empty() ? no_nccl(options) : why;

@@ -25,15 +25,30 @@ class MeshGroups {
     const auto group = [&](plan::Axes axes) {
       return world->split(mesh.color(axes, world->rank()), mesh.key(axes, world->rank()));
     };
-    if (options.tensor > 1) tensor_axis_.emplace(*(tensor_ = group(plan::Axis::kTensor)));
+    const bool on_device = options.device != Device{};
+    if (options.tensor > 1) {
+      tensor_ = group(plan::Axis::kTensor);
+      if (on_device) {
+        tensor_on_device_ =
+            parallel::queued_group(*tensor_, options, parallel::Queued::kCollectives);
+      }
+      tensor_axis_.emplace(*tensor_, on_device ? *tensor_on_device_ : *tensor_);
+    }
     if (options.expert > 1) expert_axis_.emplace(*(expert_ = group(plan::Axis::kExpert)));
-    if (options.context > 1) context_axis_.emplace(*(context_ = group(plan::Axis::kContext)));
+    if (options.context > 1) {
+      context_ = group(plan::Axis::kContext);
+      if (on_device) {
+        context_on_device_ = parallel::queued_group(*context_, options, parallel::Queued::kBoth);
+      }
+      context_axis_.emplace(on_device ? *context_on_device_ : *context_);
+    }
     if (options.pipeline > 1) {
       pipeline_ = group(plan::Axis::kPipeline);
-      if (options.device != Device{}) {
-        on_device_ = parallel::communication_group(*pipeline_, options);
+      if (on_device) {
+        pipeline_on_device_ =
+            parallel::queued_group(*pipeline_, options, parallel::Queued::kMessages);
       }
-      pipeline_axis_.emplace(*pipeline_, on_device_ ? *on_device_ : *pipeline_);
+      pipeline_axis_.emplace(*pipeline_, on_device ? *pipeline_on_device_ : *pipeline_);
     }
     data_ = group({plan::Axis::kData, plan::Axis::kExpert, plan::Axis::kContext});
     workers_ = data_->size() > 1 ? data_.get() : nullptr;
@@ -52,7 +67,10 @@ class MeshGroups {
   std::unique_ptr<Communicator> context_;
   std::unique_ptr<Communicator> expert_;
   std::unique_ptr<Communicator> pipeline_;
-  std::unique_ptr<Communicator> on_device_;  // the same ranks, over the memory of GPUs
+  // The same ranks, over the memory of GPUs.
+  std::unique_ptr<Communicator> tensor_on_device_;
+  std::unique_ptr<Communicator> context_on_device_;
+  std::unique_ptr<Communicator> pipeline_on_device_;
   std::unique_ptr<Communicator> data_;
   std::optional<nn::TensorAxis> tensor_axis_;
   std::optional<nn::ContextAxis> context_axis_;

@@ -1,5 +1,6 @@
 #include "lockstep/train/run/resolve.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <utility>
 
@@ -67,6 +68,9 @@ ResolvedRun resolve(const RunSettings& planned, const Dataset& data, const Ops& 
   RunOptions& options = resolved.options;
   options.train = with_data(std::move(options.train), data);
   options.train.parallel.device = ops.device();
+  if (options.train.share_device) {
+    options.train.parallel.device_ranks = std::max(options.train.node_place.ranks, 1);
+  }
   if (options.epochs > 0) {
     const nn::BatchShape shape = setup_of(options.train).shape;
     options = with_steps(options, make_source(options.train, data, shape)->sequences());

@@ -117,7 +117,9 @@ std::string offload_overlap(const Facts& facts) {
   const bool updates_early = options.offload.tiers.update() == Tier::kHost &&
                              options.optimizer.max_grad_norm == 0 &&
                              options.precision != plan::Precision::kF16;
-  return updates_early ? "" : of_files(facts);
+  const bool overlaps_update =
+      options.offload.tiers.optimizer == Tier::kHost && facts.ops.device() != Device{};
+  return updates_early || overlaps_update ? "" : of_files(facts);
 }
 
 // comm.*

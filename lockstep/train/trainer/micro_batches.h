@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "lockstep/nn/replica/replica.h"
@@ -20,7 +21,7 @@ namespace lockstep::train {
 class MicroBatches {
  public:
   // The replica must outlive it. `draws`: the model draws random numbers, so a captured micro-batch
-  // is valid only for its position in a step. `most`: micro-batches of a step.
+  // is valid only for its position in a step. `most`: micro-batches of a step, or slices of them.
   MicroBatches(nn::Replica& replica, bool draws, std::int64_t most);
 
   void begin_step(std::size_t micro_batches);
@@ -39,6 +40,7 @@ class MicroBatches {
   struct Captured {
     int runs = 0;
     std::unique_ptr<CapturedStep> step;
+    std::uint64_t bytes_sent = 0;  // to the tensor group
   };
 
   // Whether forward and backward are queued together, on a GPU that has all stages.
@@ -46,17 +48,22 @@ class MicroBatches {
   // The losses, where this computation makes them.
   Tensor compute_backward(const StageRun::Computation& computation, const nn::Batch& batch,
                           const nn::MicroBatch& micro_batch);
-  void take(const Tensor& losses);
-  void make_pinned(std::size_t micro_batches);
+  void take(const Tensor& losses, std::size_t micro_batch);
+  void make_pinned(std::size_t copies);
   void queue(const nn::Batch& batch, const nn::MicroBatch& micro_batch, bool may_capture);
 
   nn::Replica& replica_;
   bool draws_;
-  std::size_t queued_ = 0;                      // losses on their way from a GPU
-  std::vector<double> sums_;                    // of each micro-batch
-  std::vector<PinnedBuffer> returned_;          // from a GPU, one for each micro-batch of a step
-  std::vector<PinnedBuffer> numbers_;           // likewise, to a GPU
-  std::map<std::uint64_t, Captured> captured_;  // by the first sequence
+  struct Returned {
+    std::size_t micro_batch = 0;
+    Tensor losses;  // pinned
+  };
+  std::vector<Returned> queued_;        // losses on their way from a GPU
+  std::vector<double> sums_;            // of each micro-batch
+  std::vector<PinnedBuffer> returned_;  // from a GPU, one for each of `most`
+  std::vector<PinnedBuffer> numbers_;   // likewise, to a GPU
+  // By what it does not read when it runs: whether gradients are new, and the first sequence.
+  std::map<std::pair<bool, std::uint64_t>, Captured> captured_;
 };
 
 }  // namespace lockstep::train

@@ -19,7 +19,7 @@ StageRun::StageRun(nn::Replica& replica, const plan::StepSchedule& schedule) : r
 }
 
 StageRun::~StageRun() {
-  if (received_.empty() && sent_.empty()) return;
+  if (received_.empty() && sent_.empty() && !queues_) return;
   replica_.pipeline_axis()->abort("a stage of the pipeline did not finish its step");
   const auto ended = [](const Work& work) {
     try {
@@ -119,6 +119,21 @@ void StageRun::start_sends(const std::vector<Action>& messages) {
   }
 }
 
+void StageRun::queue_messages(const std::vector<Action>& messages) {
+  nn::PipelineAxis& axis = *replica_.pipeline_axis();
+  for (const Action& message : messages) {
+    const nn::Flow flow = flow_of(message);
+    for (const Tensor& tensor : {flow.x, flow.memory}) {
+      if (!is_given(tensor)) continue;
+      if (plan::is_send(message.kind)) {
+        axis.queue_send(replica_.ops(), tensor, message.peer);
+      } else {
+        axis.queue_receive(replica_.ops(), tensor, message.peer);
+      }
+    }
+  }
+}
+
 void StageRun::await_inputs(const Action& computation, parallel::Trace& trace) {
   if (computation.kind == ActionKind::kBackwardWeight) return;
   const bool forward = computation.kind == ActionKind::kForward;
@@ -159,6 +174,16 @@ void StageRun::step(std::int64_t micro_batches, parallel::Trace& trace,
   }
   received_.clear();
   sent_.clear();
+  if (replica_.pipeline_axis() != nullptr && replica_.pipeline_axis()->queues()) {
+    queues_ = true;
+    queue_messages(first_messages_);
+    for (const Round& round : rounds_) {
+      compute(round.computation);
+      queue_messages(round.messages);
+    }
+    queues_ = false;
+    return;
+  }
   post_receives(first_messages_);
   for (const Round& round : rounds_) {
     post_receives(round.messages);

@@ -8,6 +8,10 @@
 // of the two begins, and sends are started when it has ended. A computation waits for what it
 // reads, and for sends that still read what it overwrites. The buffers of a micro-batch are those
 // of plan/pipeline/stage_buffers.h.
+//
+// Between GPUs of a node, messages are queued among the operations in exactly the order of the
+// schedule (PipelineAxis::queues()), so no stage waits on the host. That is the rule by which the
+// schedule was proven to end.
 #pragma once
 
 #include <cstdint>
@@ -64,6 +68,7 @@ class StageRun {
   nn::Flow flow_of(const plan::Action& message) const;
   void post_receives(const std::vector<plan::Action>& messages);
   void start_sends(const std::vector<plan::Action>& messages);
+  void queue_messages(const std::vector<plan::Action>& messages);
   void await_inputs(const plan::Action& computation, parallel::Trace& trace);
   void await_outputs(const plan::Action& computation, parallel::Trace& trace);
   void await_sent(const nn::Flow& flow);
@@ -75,6 +80,7 @@ class StageRun {
   std::vector<Round> rounds_;
 
   // Under way.
+  bool queues_ = false;
   std::map<Received, std::vector<Work>> received_;
   std::map<const std::byte*, Work> sent_;  // by the buffer
 };

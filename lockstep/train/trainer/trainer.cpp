@@ -5,6 +5,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/system/clock.h"
+#include "lockstep/parallel/offload/overlapped_update.h"
 #include "lockstep/parallel/single_worker.h"
 #include "lockstep/train/memory/choice.h"
 #include "lockstep/train/memory/run_plan.h"
@@ -25,8 +26,10 @@ nn::Replica make_replica(const TrainOptions& options, Ops& ops, parallel::Strate
   check_limit(options, plan, ops, strategy.worker());
   nn::ReplicaMemory memory{
       .symmetric = {}, .device = &device, .host = &host, .file = options.offload.file()};
-  if (plan.symmetric_bytes() > 0)
-    memory.symmetric = strategy.symmetric_memory(plan.symmetric_bytes());
+  const std::size_t on_host = plan.device == Device{} ? 0 : plan.host_symmetric_layout.bytes;
+  const std::size_t symmetric = plan.symmetric_bytes() - on_host;
+  if (symmetric > 0) memory.symmetric = strategy.symmetric_memory(symmetric);
+  if (on_host > 0) memory.host_symmetric = strategy.host_symmetric_memory(on_host);
   return {model_of(options), std::move(plan), ops, memory};
 }
 
@@ -58,15 +61,26 @@ Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& stra
       host_memory_(name(Tier::kHost)),
       replica_(make_replica(options_, ops, strategy, device_memory_, host_memory_)),
       stage_run_(replica_, step_schedule_of(options_)),
-      micro_batches_(replica_, options_.model.dropout > 0, solved(options_.batch).accumulation),
+      micro_batches_(replica_, options_.model.dropout > 0,
+                     solved(options_.batch).accumulation * stage_run_.slices()),
       outside_(&device_memory_, bytes_of(replica_.plan().outside)),
       host_outside_(&host_memory_, bytes_of(replica_.plan().host_outside)) {
+  overlaps_update_ = ops.device() != Device{};
   replica_.initialise(static_cast<std::uint64_t>(options.seed), threads_of(options));
   set_state({});
 }
 
 Trainer::~Trainer() {
   if (started_) strategy_.leave();
+}
+
+nn::Replica& Trainer::replica() {
+  strategy_.finish_update();
+  return replica_;
+}
+
+bool Trainer::overlaps_update() const {
+  return overlaps_update_ && parallel::OverlappedUpdate::serves(replica_.plan());
 }
 
 void Trainer::start() {
@@ -250,7 +264,8 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
   const parallel::UpdateRequest request{.optimizer = options_.optimizer,
                                         .updates = state_.updates,
                                         .rate = metrics.rate,
-                                        .loss_scale = metrics.loss_scale};
+                                        .loss_scale = metrics.loss_scale,
+                                        .may_overlap = overlaps_update_};
   strategy_.expect_update(request);
   std::optional<parallel::DeviceClock> clock;
   if (timed_ != nullptr) {

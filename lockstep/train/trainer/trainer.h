@@ -99,7 +99,8 @@ class Trainer {
   // was made with.
   void trace_operations(TimedOps& timed) { timed_ = &timed; }
 
-  nn::Replica& replica() { return replica_; }
+  // With a complete update. A reference that is kept over a step is not: call replica() again.
+  nn::Replica& replica();
   // What this worker takes of a tier: never more than options.device_limit on the device.
   const MemoryBudget& device_memory() const { return device_memory_; }
   const MemoryBudget& host_memory() const { return host_memory_; }
@@ -109,6 +110,12 @@ class Trainer {
   // For a worker that shall outlive the loss of others (train/run/survival.h): steps are committed
   // (Strategy::commit_step).
   void set_survives() { survives_ = true; }
+  // Whether an update on the host may go on during the next step's first forward, which waits for
+  // it block by block: the same bits. By default beside a GPU; on the CPU both need the same cores.
+  void set_overlaps_update(bool overlaps) { overlaps_update_ = overlaps; }
+  // Whether the end of a step may leave an update under way: to time steps, take one right after
+  // the other.
+  bool overlaps_update() const;
   // Is called in every step before its update.
   void set_before_update(std::function<void()> call) { before_update_ = std::move(call); }
   // What the replica's states are: the state after the last update, with the metrics of its step
@@ -159,6 +166,7 @@ class Trainer {
   TimedOps* timed_ = nullptr;                        // whose operations are traced
   TrainState state_;
   bool survives_ = false;
+  bool overlaps_update_ = false;
   std::function<void()> before_update_;
   std::optional<Settled> settled_;
 };

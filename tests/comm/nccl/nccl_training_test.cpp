@@ -79,5 +79,27 @@ TEST_F(NcclTraining, IsChosenForRanksOnSeveralNodes) {
   EXPECT_EQ(losses("zero 3", 2, {"comm.emulated_nodes=2", "parallel.zero=3"}), one);
 }
 
+// Within a node kernels on mapped memory, between nodes NCCL.
+TEST_F(NcclTraining, CompressesAndQuantisesAsTheCpuDoes) {
+  const std::vector<std::string> ways[] = {
+      {"parallel.compression=int8", "comm.emulated_nodes=2"},
+      {"parallel.compression=topk", "parallel.compression_ratio=0.1", "comm.emulated_nodes=2"},
+      {"parallel.zero=3", "parallel.quantized_weights=int8", "parallel.secondary_partition=true",
+       "parallel.quantized_gradients=int4", "comm.emulated_nodes=2"}};
+  for (std::size_t way = 0; way < std::size(ways); ++way) {
+    std::vector<std::string> settings = ways[way];
+    settings.push_back("parallel.reduction=fast");
+    const std::vector<double> gpu = losses("gpu " + std::to_string(way), 4, settings);
+    settings.push_back("run.device=cpu");
+    const std::vector<double> cpu = losses("cpu " + std::to_string(way), 4, settings);
+    ASSERT_EQ(gpu.size(), 8u);
+    ASSERT_EQ(cpu.size(), 8u);
+    EXPECT_LT(gpu.back(), gpu.front());
+    for (std::size_t step = 0; step < gpu.size(); ++step) {
+      EXPECT_NEAR(gpu[step], cpu[step], 0.02) << "way " << way << ", step " << step;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::train::nccl_training_test

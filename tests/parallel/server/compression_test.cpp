@@ -6,6 +6,7 @@
 #include <map>
 
 #include "lockstep/base/error.h"
+#include "lockstep/parallel/compression/codec_device.h"
 #include "lockstep/parallel/compression/own_momentum.h"
 #include "lockstep/parallel/server/server_strategy.h"
 #include "lockstep/parallel/server/service/slice_service.h"
@@ -41,7 +42,7 @@ void pass_through(const Codec& codec, const ServedLayout& layout, std::int64_t s
     };
     std::vector<std::byte> payload(codec.bytes(range.elements));
     std::vector<float> scratch(codec.scratch_bytes(range.elements) / sizeof(float) + 1);
-    encode_own(codec, own_momentum(layout.optimizer), part,
+    encode_own(cpu_codec_device(), codec, own_momentum(layout.optimizer), part,
                {rest(own.residual), rest(own.velocity)}, payload,
                std::as_writable_bytes(std::span(scratch)), seed);
     codec.decode(payload, part, seed);

@@ -42,6 +42,39 @@ TEST_F(CudaRuns, PipelinesHaveTheLossesOfOneRank) {
   expect_losses_of("2x2 zero", "one");
 }
 
+TEST_F(CudaRuns, ParameterServersHaveTheLossesOfOneRank) {
+  for (const char* const precision : {"f32", "bf16"}) {
+    const Settings gpu = {"run.device=cuda", std::string("train.precision=") + precision};
+    const std::string one = std::string("one-") + precision;
+    run(one, 1, 10, gpu);
+    for (const char* const schedule : {"priority", "wfbp", "fifo"}) {
+      Settings servers = gpu;
+      servers.insert(servers.end(),
+                     {"parallel.strategy=parameter_server",
+                      std::string("parallel.schedule=") + schedule, "checkpoint.every=4"});
+      const std::string dir = std::string("servers-") + precision + schedule;
+      run(dir, 2, 10, servers);
+      const bool is_f32 = precision == std::string("f32");
+      expect_near(curve(dir).losses, curve(one).losses, is_f32 ? 2e-5 : 2e-2);
+      run(dir + "-again", 2, 6, servers);  // from a checkpoint that is no end
+      run(dir + "-again", 2, 10, servers);
+      EXPECT_EQ(curve(dir + "-again").losses, curve(dir).losses) << schedule;
+    }
+  }
+}
+
+TEST_F(CudaRuns, OffloadHasTheLossesOfOneRankAtEveryStage) {
+  run("one", 1, 10, {"run.device=cuda"});
+  for (int stage = 0; stage <= 3; ++stage) {
+    const std::string dir = "offload-" + std::to_string(stage);
+    run(dir, 2, 10,
+        {"run.device=cuda", "offload.optimizer=host", "offload.gradients=host",
+         "offload.parameters=host", "checkpoint.every=3",
+         "parallel.zero=" + std::to_string(stage)});
+    expect_losses_of(dir, "one");
+  }
+}
+
 TEST_F(CudaRuns, CheckpointsMoveBetweenCpusAndGpus) {
   run("cpu", 1, 12, {"run.device=cpu"});
   const std::vector<std::pair<int, Settings>> rests = {
@@ -60,10 +93,13 @@ TEST_F(CudaRuns, CheckpointsMoveBetweenCpusAndGpus) {
 // Every save is written while the next steps change the states.
 TEST_F(CudaRuns, ACheckpointHasTheStatesOfItsStep) {
   constexpr int kSteps = 10, kKept = 4;
-  for (const int ranks : {1, 2}) {
-    const std::string dir = "saves-" + std::to_string(ranks);
+  for (const auto& [ranks, offload] :
+       {std::pair(1, false), std::pair(2, false), std::pair(1, true), std::pair(2, true)}) {
+    const std::string dir = (offload ? "offloaded-" : "saves-") + std::to_string(ranks);
     const Settings settings = {"run.device=cuda", "checkpoint.every=1", "checkpoint.keep_last=20",
-                               "parallel.zero=" + std::to_string(ranks - 1)};
+                               std::string("offload.optimizer=") + (offload ? "host" : "device"),
+                               // With offload DDP, whose update overlaps.
+                               "parallel.zero=" + std::to_string(offload ? 0 : ranks - 1)};
     run(dir, ranks, kSteps, settings);
     const Curve once = curve(dir);
     for (int step = kKept + 1; step <= kSteps; ++step) {
@@ -73,7 +109,7 @@ TEST_F(CudaRuns, ACheckpointHasTheStatesOfItsStep) {
           0u);
     }
     run(dir, ranks, kSteps, settings);
-    EXPECT_EQ(curve(dir).losses, once.losses) << ranks << " ranks";
+    EXPECT_EQ(curve(dir).losses, once.losses) << ranks << " ranks, " << dir;
   }
 }
 

@@ -35,7 +35,6 @@ TEST(RunDevice, IsTheOneThatIsNamed) {
 
 TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAuto) {
   const std::pair<const char*, std::function<void(TrainOptions&)>> unserved[] = {
-      {"parallel.tensor", [](TrainOptions& o) { o.parallel.tensor = 2; }},
       {"parallel.context", [](TrainOptions& o) { o.parallel.context = 2; }},
       {"several nodes",
        [](TrainOptions& o) {
@@ -43,22 +42,19 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.machines = 2;
          o.parallel.comm.device_backend = DeviceBackend::kNative;
        }},
-      {"parallel.strategy",
-       [](TrainOptions& o) { o.parallel.strategy = parallel::StrategyKind::kParameterServer; }},
       {"parallel.compression",
-       [](TrainOptions& o) { o.parallel.compression.compression = parallel::Compression::kInt8; }},
+       [](TrainOptions& o) {
+         o.parallel.strategy = parallel::StrategyKind::kParameterServer;
+         o.parallel.compression.compression = parallel::Compression::kInt8;
+       }},
       {"parallel.algorithm", [](TrainOptions& o) { o.parallel.algorithm = "ring"; }},
       {"parallel.pipeline_schedule",
        [](TrainOptions& o) {
          o.parallel.pipeline = 2;
-         o.parallel.pipeline_schedule = "zb_h1";
+         o.parallel.pipeline_schedule = "terapipe";
        }},
-      {"offload.* with 2 workers",
-       [](TrainOptions& o) {
-         o.batch.workers = 2;
-         o.offload.tiers.optimizer = Tier::kHost;
-       }},
-      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.optimizer = Tier::kFile; }},
+      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.gradients = Tier::kFile; }},
+      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.activations = Tier::kFile; }},
       {"offload.in_place", [](TrainOptions& o) { o.offload.tiers.in_place = true; }}};
   for (const auto& [words, change] : unserved) {
     TrainOptions options;
@@ -70,6 +66,17 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
     options.device = "cpu";
     EXPECT_EQ(unused_gpu(options), "") << words;
   }
+}
+
+TEST(RunDevice, Fp8IsForOneRank) {
+  TrainOptions options;
+  options.precision = plan::Precision::kFp8;
+  options.device = "cuda";
+  options.parallel.tensor = 2;
+  EXPECT_THAT(refusal(options), HasSubstr("train.precision = \"fp8\" with 2 ranks"));
+  options.parallel.tensor = 1;
+  options.parallel.pipeline = 4;
+  EXPECT_THAT(refusal(options), HasSubstr("train.precision = \"fp8\" with 4 ranks"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "lockstep/ops/cuda/attention/hopper_backward.cuh"
 #include "lockstep/ops/cuda/attention/hopper_backward_rows.cuh"
 #include "lockstep/ops/cuda/attention/hopper_maps.h"
+#include "lockstep/ops/cuda/device/overlap.cuh"
 #include "lockstep/tensor/cuda/check.h"
 
 namespace lockstep::cuda {
@@ -50,9 +51,8 @@ void launch_backward(const Context& context, const ops::AttentionBackward& call)
   prepare.counters = reinterpret_cast<std::uint32_t*>(part(workspace.counters));
   prepare.counter_count = static_cast<std::int64_t>(workspace.counter_count);
   const std::int64_t threads = shape.batch * cut.padded_queries * shape.heads * (kHeadSize / 8);
-  prepare_backward<T, kHeadSize>
-      <<<static_cast<unsigned>((threads + 255) / 256), 256, 0, context.stream>>>(prepare);
-  check_launch("prepare_backward");
+  launch_overlapped<PrepareArgs>(context, "prepare_backward", prepare_backward<T, kHeadSize>,
+                                 static_cast<unsigned>((threads + 255) / 256), 256, 0, prepare);
 
   const auto map = [&](const ops::Heads& heads, std::int64_t sequence, std::int64_t count,
                        int box_rows) {
@@ -78,12 +78,10 @@ void launch_backward(const Context& context, const ops::AttentionBackward& call)
   args.deltas = prepare.deltas;
   args.next_item = prepare.counters;
   args.turns = prepare.counters + 1;
-  check(cudaFuncSetAttribute(hopper_attention_backward<C>,
-                             cudaFuncAttributeMaxDynamicSharedMemorySize, C::kSharedBytes),
-        "give the backward of attention its shared memory");
-  hopper_attention_backward<C><<<std::min(args.items, context.multiprocessors), C::kThreads,
-                                 C::kSharedBytes, context.stream>>>(args);
-  check_launch("hopper_attention_backward");
+  launch_overlapped<BackwardArgs>(
+      context, "hopper_attention_backward", hopper_attention_backward<C>,
+      static_cast<unsigned>(std::min(args.items, context.multiprocessors)), C::kThreads,
+      C::kSharedBytes, args);
 
   FinishArgs finish{};
   finish.shape = cut;
@@ -92,10 +90,9 @@ void launch_backward(const Context& context, const ops::AttentionBackward& call)
       call.dq.rows.data() + static_cast<std::size_t>(call.dq.first) * size_of(call.dq.rows.dtype());
   finish.row_elements = call.dq.rows.shape().extents().back();
   finish.scale = call.scale;
-  finish_backward<T, kHeadSize>
-      <<<static_cast<unsigned>(2 * cut.batch * cut.heads * cut.query_blocks), 128, 0,
-         context.stream>>>(finish);
-  check_launch("finish_backward");
+  launch_overlapped<FinishArgs>(context, "finish_backward", finish_backward<T, kHeadSize>,
+                                static_cast<unsigned>(2 * cut.batch * cut.heads * cut.query_blocks),
+                                128, 0, finish);
 }
 
 template <class T>

@@ -30,6 +30,7 @@
 #include "lockstep/ops/cuda/attention/hopper_ptx.cuh"
 #include "lockstep/ops/cuda/attention/hopper_registers.cuh"
 #include "lockstep/ops/cuda/attention/hopper_wgmma.cuh"
+#include "lockstep/ops/cuda/device/overlap.cuh"
 
 namespace lockstep::cuda::hopper {
 
@@ -441,6 +442,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   extern __shared__ std::byte memory[];
   const std::uint32_t shared = (shared_address(memory) + 1023) & ~1023u;
   const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+  start_next();
   if (threadIdx.x == 0) {
     init_barrier(shared + C::kFresh, 1);
     init_barrier(shared + C::kKFull, 1);
@@ -462,6 +464,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     publish_barriers();
   }
   __syncthreads();
+  wait_for_previous();
   if (warp >= 8) {
     shrink_registers<C::kLoaderRegisters>();
     if (threadIdx.x == 256) load_items<C>(args, shared);

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "lockstep/ops/cuda/attention/hopper_backward_shape.h"
+#include "lockstep/ops/cuda/device/overlap.cuh"
 
 namespace lockstep::cuda::hopper {
 
@@ -48,6 +49,8 @@ __global__ void __launch_bounds__(256) prepare_backward(PrepareArgs args) {
   constexpr int kLanes = kHeadSize / 8;
   const BackwardShape& shape = args.shape;
   const std::int64_t thread = static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x;
+  start_next();
+  wait_for_previous();
   if (thread < args.counter_count) args.counters[thread] = 0;
   // All lanes of a head are in one warp and have the same row.
   const std::int64_t head_row = thread / kLanes;
@@ -101,6 +104,8 @@ struct FinishArgs {
 template <class T, int kHeadSize>
 __global__ void __launch_bounds__(128) finish_backward(FinishArgs args) {
   __shared__ alignas(128) std::byte tile[64 * 128];
+  start_next();
+  wait_for_previous();
   const BackwardShape& shape = args.shape;
   const auto part = static_cast<int>(blockIdx.x % 2);
   const std::int64_t block = blockIdx.x / 2;

@@ -5,6 +5,7 @@
 #include "lockstep/ops/cuda/attention/hopper.h"
 #include "lockstep/ops/cuda/attention/hopper_forward.cuh"
 #include "lockstep/ops/cuda/attention/hopper_maps.h"
+#include "lockstep/ops/cuda/device/overlap.cuh"
 #include "lockstep/tensor/cuda/check.h"
 
 namespace lockstep::cuda {
@@ -50,12 +51,9 @@ void launch_forward(const Context& context, const ops::Attention& call) {
   args.scale = call.scale;
   args.scale_log2 = call.scale * 1.44269504088896340736f;
 
-  check(cudaFuncSetAttribute(hopper_attention<C>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                             C::kSharedBytes),
-        "give attention its shared memory");
   const int blocks = std::min(args.tiles, context.multiprocessors * C::kBlocksPerSm);
-  hopper_attention<C><<<blocks, C::kThreads, C::kSharedBytes, context.stream>>>(args);
-  check_launch("hopper_attention");
+  launch_overlapped<ForwardArgs>(context, "hopper_attention", hopper_attention<C>,
+                                 static_cast<unsigned>(blocks), C::kThreads, C::kSharedBytes, args);
 }
 
 // The fastest of those that were measured on an H200 with 1k to 8k tokens. Where queries attend to

@@ -24,6 +24,7 @@
 #include "lockstep/ops/cuda/attention/hopper_ptx.cuh"
 #include "lockstep/ops/cuda/attention/hopper_registers.cuh"
 #include "lockstep/ops/cuda/attention/hopper_wgmma.cuh"
+#include "lockstep/ops/cuda/device/overlap.cuh"
 
 namespace lockstep::cuda::hopper {
 
@@ -376,6 +377,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
   extern __shared__ std::byte memory[];
   const std::uint32_t shared = (shared_address(memory) + 1023) & ~1023u;
   const int warp = __shfl_sync(0xffffffff, static_cast<int>(threadIdx.x) / 32, 0);
+  start_next();
   if (threadIdx.x == 0) {
     init_barrier(shared + C::kFresh, 1);
     init_barrier(shared + C::kQFull, 1);
@@ -389,6 +391,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kBlocksPerSm)
     publish_barriers();
   }
   __syncthreads();
+  wait_for_previous();
   if (warp >= 4 * C::kGroups) {
     shrink_registers<C::kLoaderRegisters>();
     if (threadIdx.x == 128 * C::kGroups) load_tiles<C>(args, shared);

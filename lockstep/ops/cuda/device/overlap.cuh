@@ -1,5 +1,6 @@
-// Kernels that begin while the previous one still runs. A step of text generation is about a
-// hundred short kernels, so the pauses between them would take most of the time.
+// Kernels that begin while the previous one still runs. A step of text generation, or of training
+// with few tokens, is hundreds of short kernels, so the pauses between them would take much of the
+// time.
 //
 // launch_overlapped() queues a kernel that may start early (CUDA's programmatic dependent launch,
 // from compute capability 9.0 on). The kernel calls start_next() at its beginning, so that its
@@ -37,7 +38,7 @@ __device__ __forceinline__ void prefetch_l2(const void* at) {
 
 template <class... Parameters>
 void launch_overlapped(const Context& context, const char* name, void (*kernel)(Parameters...),
-                       dim3 blocks, unsigned threads, std::size_t shared_bytes,
+                       dim3 blocks, dim3 threads, std::size_t shared_bytes,
                        Parameters... arguments) {
   constexpr std::size_t kWithoutAsking = 48 * 1024;
   if (shared_bytes > kWithoutAsking) {
@@ -50,7 +51,7 @@ void launch_overlapped(const Context& context, const char* name, void (*kernel)(
   early.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = blocks;
-  config.blockDim = dim3(threads);
+  config.blockDim = threads;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = context.stream;
   config.attrs = &early;

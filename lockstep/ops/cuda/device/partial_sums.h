@@ -9,8 +9,9 @@
 
 namespace lockstep::cuda {
 
-// dbias[c] += partials[0][c] + partials[1][c] + ..., f32 [splits, columns], in a fixed order.
+// dbias[c] += partials[0][c] + partials[1][c] + ..., f32 [splits, columns], in a fixed order; or =
+// where it is to be overwritten.
 void add_partial_sums(const Context& context, const float* partials, std::int64_t splits,
-                      const Tensor& dbias);
+                      const Tensor& dbias, bool overwrite = false);
 
 }  // namespace lockstep::cuda

@@ -12,6 +12,7 @@
 #include "lockstep/ops/cuda/elementwise/elementwise.h"
 
 #include "lockstep/ops/cuda/device/dropout.cuh"
+#include "lockstep/ops/cuda/device/overlap.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
 #include "lockstep/ops/cuda/elementwise/activation.cuh"
 #include "lockstep/tensor/cuda/check.h"
@@ -26,6 +27,8 @@ __global__ void __launch_bounds__(kThreads)
     elementwise_kernel(Operation operation, std::size_t count) {
   constexpr std::size_t kTile = std::size_t{kThreads} * N * kUnroll;
   const std::size_t first = blockIdx.x * kTile;
+  start_next();
+  wait_for_previous();
   operation.begin();
   if (first + kTile <= count) {
     const std::size_t own = first + std::size_t{threadIdx.x} * N;
@@ -50,8 +53,9 @@ void launch(const Context& context, const Operation& operation, std::size_t coun
             const char* name) {
   if (count == 0) return;
   const auto blocks = static_cast<unsigned>(divide_up(count, std::size_t{kThreads} * N * kUnroll));
-  elementwise_kernel<N, kUnroll><<<blocks, kThreads, 0, context.stream>>>(operation, count);
-  check_launch(name);
+  launch_overlapped<Operation, std::size_t>(context, name,
+                                            elementwise_kernel<N, kUnroll, Operation>, blocks,
+                                            kThreads, 0, operation, count);
 }
 
 template <ops::Activation kActivation, class T>

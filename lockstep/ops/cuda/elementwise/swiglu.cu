@@ -12,7 +12,6 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kUnroll = 2;
-constexpr std::int64_t kFewRows = 8;  // as in a step of generation, whose kernels are short
 
 // Where a pack lies: in y or dy, and its gates in gate_up.
 struct Place {
@@ -65,6 +64,8 @@ template <class T, int N, class Index>
 __global__ void __launch_bounds__(kThreads)
     swiglu_backward_kernel(const T* gate_up, const T* dy, T* dgate_up, Index packs,
                            Index packs_per_row, std::size_t width) {
+  start_next();
+  wait_for_previous();
   const Index first = Index{blockIdx.x} * (kThreads * kUnroll) + threadIdx.x;
   Pack<T, N> gates[kUnroll], ups[kUnroll], dys[kUnroll];
   Place at[kUnroll];
@@ -133,14 +134,9 @@ void run(const Context& context, const ops::SwiGlu& call) {
                     auto* y = data_of<T>(call.y);
                     const auto packs_per_row = static_cast<Index>(width / N);
                     auto* kernel = swiglu_kernel<T, N, Index>;
-                    if (call.y.shape()[0] <= kFewRows) {
-                      return launch_overlapped<const T*, T*, Index, Index, std::size_t>(
-                          context, "swiglu", kernel, dim3(blocks_for(packs)), kThreads, 0, gate_up,
-                          y, packs, packs_per_row, width);
-                    }
-                    kernel<<<blocks_for(packs), kThreads, 0, context.stream>>>(
-                        gate_up, y, packs, packs_per_row, width);
-                    check_launch("swiglu");
+                    launch_overlapped<const T*, T*, Index, Index, std::size_t>(
+                        context, "swiglu", kernel, dim3(blocks_for(packs)), kThreads, 0, gate_up, y,
+                        packs, packs_per_row, width);
                   });
   });
 }
@@ -154,11 +150,11 @@ void run(const Context& context, const ops::SwiGluBackward& call) {
         width % kMost == 0 && all_allow_packs<T, kMost>(call.gate_up, call.dy, call.dgate_up);
     with_packs<T>(vectors, call.dy.elements(),
                   [&]<int N, class Index>(std::integral_constant<int, N>, Index packs) {
-                    swiglu_backward_kernel<T, N, Index>
-                        <<<blocks_for(packs), kThreads, 0, context.stream>>>(
-                            data_of<const T>(call.gate_up), data_of<const T>(call.dy),
-                            data_of<T>(call.dgate_up), packs, static_cast<Index>(width / N), width);
-                    check_launch("swiglu_backward");
+                    launch_overlapped<const T*, const T*, T*, Index, Index, std::size_t>(
+                        context, "swiglu_backward", swiglu_backward_kernel<T, N, Index>,
+                        dim3(blocks_for(packs)), kThreads, 0, data_of<const T>(call.gate_up),
+                        data_of<const T>(call.dy), data_of<T>(call.dgate_up), packs,
+                        static_cast<Index>(width / N), width);
                   });
   });
 }

@@ -122,7 +122,7 @@ void launch_sums(const Context& context, const T* dy, std::int64_t rows, std::in
 }  // namespace
 
 void add_column_sums(const Context& context, const Tensor& dy, std::int64_t first,
-                     const Tensor& dbias) {
+                     const Tensor& dbias, bool overwrite) {
   const std::int64_t rows = dy.shape()[0];
   const std::int64_t width = dy.shape()[1];
   const std::int64_t columns = static_cast<std::int64_t>(dbias.elements());
@@ -134,7 +134,7 @@ void add_column_sums(const Context& context, const Tensor& dy, std::int64_t firs
     splits = splits_for<T>(rows, columns, context.multiprocessors);
     launch_sums(context, data_of<const T>(dy) + first, rows, width, columns, splits, partials);
   });
-  add_partial_sums(context, partials, splits, dbias);
+  add_partial_sums(context, partials, splits, dbias, overwrite);
 }
 
 std::size_t column_sums_bytes(std::int64_t rows, std::int64_t columns, int multiprocessors) {

@@ -1,3 +1,4 @@
+#include "lockstep/ops/cuda/device/overlap.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
 #include "lockstep/ops/cuda/elementwise/activation.cuh"
 #include "lockstep/ops/cuda/linear/gelu_slopes.h"
@@ -25,6 +26,8 @@ template <int N, class T>
 __global__ void __launch_bounds__(kThreads)
     gelu_slopes_kernel(const T* z, T* dx, std::size_t count) {
   const std::size_t first = (std::size_t{blockIdx.x} * kThreads + threadIdx.x) * N;
+  start_next();
+  wait_for_previous();
   if (first + N <= count) {
     multiply<N>(z + first, dx + first);
     return;
@@ -36,9 +39,9 @@ template <int N, class T>
 void launch(const Context& context, const Tensor& z, const Tensor& dx) {
   const std::size_t count = dx.elements();
   const auto blocks = static_cast<unsigned>(divide_up(count, std::size_t{kThreads} * N));
-  gelu_slopes_kernel<N, T>
-      <<<blocks, kThreads, 0, context.stream>>>(data_of<const T>(z), data_of<T>(dx), count);
-  check_launch("gelu_slopes");
+  launch_overlapped<const T*, T*, std::size_t>(context, "gelu_slopes", gelu_slopes_kernel<N, T>,
+                                               blocks, kThreads, 0, data_of<const T>(z),
+                                               data_of<T>(dx), count);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "lockstep/base/error.h"
+#include "lockstep/ops/cuda/device/clear.h"
 #include "lockstep/ops/cuda/elementwise/elementwise.h"
 #include "lockstep/ops/cuda/float8/float8.h"
 #include "lockstep/ops/cuda/linear/column_sums.h"
@@ -240,13 +241,16 @@ void LinearLayers::run(const Context& context, const ops::LinearBackwardWeight& 
   const std::int64_t rows = call.dy.shape()[0];
   const std::int64_t width = call.dy.shape()[1];
   const std::int64_t first = call.first_output.value_or(0);
-  if (rows == 0) return;
+  if (rows == 0) {
+    if (call.overwrite) clear(context, {call.dweight, call.dbias});
+    return;
+  }
   if (is_given(call.dbias)) {  // beside the product
     need_workspace(context, scratch_with_sums(rows, call.dbias.elements()));
     Context beside = side_.begin(context);
     beside.workspace += Matmuls::kWorkspace;
     beside.workspace_bytes -= Matmuls::kWorkspace;
-    add_column_sums(beside, call.dy, first, call.dbias);
+    add_column_sums(beside, call.dy, first, call.dbias, call.overwrite);
   }
   if (is_given(call.dweight)) {
     const Product product =
@@ -257,6 +261,7 @@ void LinearLayers::run(const Context& context, const ops::LinearBackwardWeight& 
              {.a = call.x.data(),
               .b = call.dy.data() + skipped,
               .c = call.dweight.data(),
+              .c_is_zero = call.overwrite,
               .d = call.dweight.data()});
   }
   if (is_given(call.dbias)) side_.end(context);

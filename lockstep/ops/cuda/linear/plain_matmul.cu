@@ -108,7 +108,7 @@ void launch(const Context& context, const Product& product, const Operands& oper
       !product.transpose_b,
       static_cast<const T*>(operands.a),
       static_cast<const T*>(operands.b),
-      product.adds ? static_cast<const Out*>(operands.c) : nullptr,
+      product.adds && !operands.c_is_zero ? static_cast<const Out*>(operands.c) : nullptr,
       static_cast<Out*>(operands.d),
       product.epilogue == Epilogue::kBias ? static_cast<const Out*>(operands.bias) : nullptr};
   const std::size_t blocks = divide_up(static_cast<std::size_t>(product.m), kTile) *

@@ -251,7 +251,7 @@ cublasStatus_t Plan::launch(const Algorithm& algorithm, const Operands& operands
     set(&operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, operands.scale_b);
   }
   const float alpha = 1;
-  const float beta = product_.adds ? 1 : 0;
+  const float beta = product_.adds && !operands.c_is_zero ? 1 : 0;
   return cublasLtMatmul(handle_, &operation_, &alpha, operands.a, &a_, operands.b, &b_, &beta,
                         product_.adds ? operands.c : operands.d, &d_, operands.d, &d_,
                         &algorithm.algo, workspace, algorithm.workspace, stream);

@@ -50,6 +50,7 @@ struct Operands {
   const void* a = nullptr;
   const void* b = nullptr;
   const void* c = nullptr;  // with Product::adds; may be d
+  bool c_is_zero = false;   // then it is not read
   void* d = nullptr;
   const void* bias = nullptr;
   void* aux = nullptr;

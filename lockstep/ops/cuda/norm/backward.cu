@@ -11,6 +11,7 @@
 // workspace.
 #include <algorithm>
 
+#include "lockstep/ops/cuda/device/clear.h"
 #include "lockstep/ops/cuda/norm/backward_rows.cuh"
 #include "lockstep/ops/cuda/norm/norm.h"
 #include "lockstep/tensor/cuda/check.h"
@@ -24,26 +25,32 @@ using namespace norm_backward;
 struct Gradient {
   void* at;  // null: not wanted
   DType type;
+  bool overwrite;
 };
 
+template <class G>
+__device__ __forceinline__ void accumulate(G& at, float value, bool overwrite) {
+  at = from_float<G>((overwrite ? 0 : to_float(at)) + value);
+}
 __device__ __forceinline__ void accumulate(const Gradient& gradient, int i, float value) {
   if (gradient.type == DType::kBF16) {
-    __nv_bfloat16& at = static_cast<__nv_bfloat16*>(gradient.at)[i];
-    at = from_float<__nv_bfloat16>(to_float(at) + value);
+    accumulate(static_cast<__nv_bfloat16*>(gradient.at)[i], value, gradient.overwrite);
   } else if (gradient.type == DType::kF16) {
-    __half& at = static_cast<__half*>(gradient.at)[i];
-    at = from_float<__half>(to_float(at) + value);
+    accumulate(static_cast<__half*>(gradient.at)[i], value, gradient.overwrite);
   } else {
-    static_cast<float*>(gradient.at)[i] += value;
+    accumulate(static_cast<float*>(gradient.at)[i], value, gradient.overwrite);
   }
 }
 
+constexpr const char* kName = "norm_backward";
 constexpr int kAddRows = 32;
 
 // blockIdx.y: dgain or dbias. A block has 32 columns; kAddRows warps take the blocks' rows in turn.
 __global__ void __launch_bounds__(32 * kAddRows)
     add_partials(const float* partials, int blocks, int width, Gradient dgain, Gradient dbias) {
   __shared__ float parts[kAddRows][33];
+  start_next();
+  wait_for_previous();
   const auto lane = static_cast<int>(threadIdx.x), warp = static_cast<int>(threadIdx.y);
   const int column = static_cast<int>(blockIdx.x) * 32 + lane;
   const Gradient gradient = blockIdx.y == 0 ? dgain : dbias;
@@ -76,16 +83,17 @@ std::size_t by_warps(const Context& context, const Rows<T, kDrops>& call) {
   const auto groups =
       static_cast<std::int64_t>(divide_up(static_cast<std::size_t>(call.rows), Blocks::kWarps));
   const std::size_t blocks = block_count(context, groups, Blocks::kEach);
-  by_warps_kernel<T, kDrops, kColumns>
-      <<<static_cast<unsigned>(blocks), Blocks::kWarps * 32, 0, context.stream>>>(call);
+  launch_overlapped<Rows<T, kDrops>>(context, kName, by_warps_kernel<T, kDrops, kColumns>,
+                                     static_cast<unsigned>(blocks), Blocks::kWarps * 32, 0, call);
   return blocks;
 }
 
 template <int kThreads, int kColumns, class T, bool kDrops>
 std::size_t by_blocks(const Context& context, const Rows<T, kDrops>& call) {
   const std::size_t blocks = block_count(context, call.rows, kColumns == 8 ? 1024 / kThreads : 1);
-  by_blocks_kernel<T, kDrops, kThreads, kColumns>
-      <<<static_cast<unsigned>(blocks), kThreads, 0, context.stream>>>(call);
+  launch_overlapped<Rows<T, kDrops>>(context, kName,
+                                     by_blocks_kernel<T, kDrops, kThreads, kColumns>,
+                                     static_cast<unsigned>(blocks), kThreads, 0, call);
   return blocks;
 }
 
@@ -104,8 +112,8 @@ std::size_t go_through_rows(const Context& context, const Rows<T, kDrops>& call,
     if (vectors && width <= 512 * 32) return by_blocks<512, 32>(context, call);
   }
   const std::size_t blocks = block_count(context, call.rows, kMostEach);
-  any_rows_kernel<T, kDrops>
-      <<<static_cast<unsigned>(blocks), kAnyThreads, 0, context.stream>>>(call);
+  launch_overlapped<Rows<T, kDrops>>(context, kName, any_rows_kernel<T, kDrops>,
+                                     static_cast<unsigned>(blocks), kAnyThreads, 0, call);
   return blocks;
 }
 
@@ -139,7 +147,10 @@ std::size_t norm_scratch(const Context& context, std::int64_t rows, std::int64_t
 }
 
 void run(const Context& context, const ops::NormBackward& call) {
-  if (call.dy.elements() == 0) return;
+  if (call.dy.elements() == 0) {
+    if (call.overwrite) clear(context, {call.dgain, call.dbias});
+    return;
+  }
   const std::int64_t rows = call.dy.shape()[0], width = call.dy.shape()[1];
   if (context.workspace_bytes < norm_scratch(context, rows, width)) {
     check(cudaErrorMemoryAllocation, "norm_backward without enough workspace");
@@ -151,14 +162,14 @@ void run(const Context& context, const ops::NormBackward& call) {
     blocks = drops ? run_typed<T, true>(context, call, partials)
                    : run_typed<T, false>(context, call, partials);
   });
-  check_launch("norm_backward");
   const bool biased = ops::is_given(call.dbias);
   const dim3 grid(static_cast<unsigned>(divide_up(static_cast<std::size_t>(width), 32)),
                   biased ? 2 : 1);
-  add_partials<<<grid, dim3(32, kAddRows), 0, context.stream>>>(
-      partials, static_cast<int>(blocks), static_cast<int>(width),
-      {call.dgain.data(), call.dgain.dtype()}, {call.dbias.data(), call.dbias.dtype()});
-  check_launch("norm_backward: parameters");
+  launch_overlapped<const float*, int, int, Gradient, Gradient>(
+      context, "norm_backward: parameters", add_partials, grid, dim3(32, kAddRows), 0, partials,
+      static_cast<int>(blocks), static_cast<int>(width),
+      {call.dgain.data(), call.dgain.dtype(), call.overwrite},
+      {call.dbias.data(), call.dbias.dtype(), call.overwrite});
 }
 
 }  // namespace lockstep::cuda

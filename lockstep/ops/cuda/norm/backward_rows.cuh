@@ -5,6 +5,7 @@
 #pragma once
 
 #include "lockstep/ops/cuda/device/dropout.cuh"
+#include "lockstep/ops/cuda/device/overlap.cuh"
 #include "lockstep/ops/cuda/device/reduce.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
 
@@ -202,6 +203,8 @@ __global__ void __launch_bounds__(WarpBlocks<T, kColumns>::kWarps * 32,
   constexpr int N = kPerVector<T>;
   constexpr int kWarps = WarpBlocks<T, kColumns>::kWarps;
   __shared__ float parts[kWarps][32 * kColumns];
+  start_next();
+  wait_for_previous();
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const DropoutArg dropout = ready_dropout(call);
   Own share;
@@ -236,6 +239,8 @@ __global__ void __launch_bounds__(kThreads, kColumns == 8 ? 1024 / kThreads : 1)
   constexpr bool kAhead = kColumns * sizeof(T) <= 16;
   // Two alternating buffers, so that one barrier per row is enough.
   __shared__ float2 warp_sums[2][kThreads / 32];
+  start_next();
+  wait_for_previous();
   const int thread = static_cast<int>(threadIdx.x);
   const DropoutArg dropout = ready_dropout(call);
   Own share;
@@ -283,6 +288,8 @@ constexpr int kAnyThreads = 256;
 template <class T, bool kDrops>
 __global__ void __launch_bounds__(kAnyThreads) any_rows_kernel(Rows<T, kDrops> call) {
   __shared__ float warp_sums[32];
+  start_next();
+  wait_for_previous();
   const int thread = static_cast<int>(threadIdx.x);
   const int width = call.width;
   const DropoutArg dropout = ready_dropout(call);

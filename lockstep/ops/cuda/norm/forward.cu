@@ -202,19 +202,13 @@ __global__ void __launch_bounds__(kAnyThreads) norm_any_kernel(Rows<T> call) {
   }
 }
 
-// As in a step of generation, whose kernels are short.
-constexpr std::int64_t kFewRows = 8;
-
 template <int kGroup, int kColumns, Branch kBranch, class T>
 void launch(const Context& context, const Rows<T>& call) {
   constexpr int kRows = kGroup == 32 ? kWarpBlock / 32 : 1;
   constexpr int kThreads = kGroup == 32 ? kWarpBlock : kGroup;
   const auto blocks = static_cast<unsigned>(divide_up(static_cast<std::size_t>(call.rows), kRows));
-  auto* kernel = norm_kernel<T, kBranch, kGroup, kColumns>;
-  if (call.rows <= kFewRows) {
-    return launch_overlapped<Rows<T>>(context, "norm", kernel, dim3(blocks), kThreads, 0, call);
-  }
-  kernel<<<blocks, kThreads, 0, context.stream>>>(call);
+  launch_overlapped<Rows<T>>(context, "norm", norm_kernel<T, kBranch, kGroup, kColumns>, blocks,
+                             kThreads, 0, call);
 }
 
 template <Branch kBranch, class T>

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/parallel/compression/codec_device.h"
 #include "lockstep/parallel/compression/convert.h"
 #include "lockstep/parallel/compression/own_momentum.h"
 
@@ -77,7 +78,7 @@ std::span<const std::byte> SliceCodec::encode(std::size_t slice, const Tensor& g
     return buffer.empty() ? buffer : buffer.subspan(range.first, range.elements);
   };
   const std::span<std::byte> to = payload(slice, format_.pushed_bytes(range.elements));
-  encode_own(*format_.gradients(), own_momentum(layout_.optimizer), values,
+  encode_own(cpu_codec_device(), *format_.gradients(), own_momentum(layout_.optimizer), values,
              {part(residual()), part(velocity())}, to, {scratch_.data(), scratch_.bytes()},
              WireFormat::seed(step, slice));
   return to;

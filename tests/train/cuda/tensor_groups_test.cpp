@@ -1,0 +1,229 @@
+// Tensor groups on a GPU that their ranks share: whole runs have the losses of one rank, and ranks
+// take the memory that is planned.
+//
+// Ranks of processes are what users have. Ranks that are threads share one CUDA context, in which
+// the first use of a kernel may wait for a collective that waits for this rank; so all kernels are
+// loaded before.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "lockstep/parallel/make_strategy.h"
+#include "lockstep/plan/mesh/mesh.h"
+#include "lockstep/train/run/mesh_groups.h"
+#include "lockstep/train/trainer/trainer.h"
+#include "tests/launch/launched.h"
+#include "tests/paths.h"
+#include "tests/tensor/cuda/gpu.h"
+#include "tests/train/run/thread_runs.h"
+#include "tests/train/trainer/random_sequences.h"
+
+namespace lockstep::train::cuda_tensor_groups_test {
+namespace {
+
+using lockstep::testing::kGpu;
+
+struct Mesh {
+  int tensor = 1;
+  int pipeline = 1;
+  int data = 1;
+  int zero = 0;
+  bool sequence = false;
+
+  int ranks() const { return tensor * pipeline * data; }
+  Settings settings() const {
+    return {"run.device=cuda",
+            "device.share=true",
+            "parallel.tensor=" + std::to_string(tensor),
+            "parallel.pipeline=" + std::to_string(pipeline),
+            "parallel.zero=" + std::to_string(zero),
+            "parallel.sequence=" + std::string(sequence ? "true" : "false")};
+  }
+  std::string text() const {
+    return "tensor " + std::to_string(tensor) + (sequence ? " with sequence" : "") + ", pipeline " +
+           std::to_string(pipeline) + ", data " + std::to_string(data) + ", ZeRO " +
+           std::to_string(zero);
+  }
+};
+
+constexpr Mesh kOfTwo[] = {{.tensor = 2}, {.tensor = 2, .sequence = true}};
+constexpr Mesh kOfFour[] = {{.tensor = 2, .pipeline = 2},
+                            {.tensor = 2, .data = 2},
+                            {.tensor = 2, .data = 2, .zero = 3},
+                            {.tensor = 2, .data = 2, .zero = 1, .sequence = true},
+                            {.tensor = 2, .pipeline = 2, .sequence = true},
+                            {.tensor = 4}};
+
+class CudaTensorGroups : public lockstep::testing::OnGpu<ThreadRuns> {
+ protected:
+  CudaTensorGroups() {
+    ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);  // before CUDA is first asked
+    ::setenv("LOCKSTEP_TUNE", "0", 0);
+    std::ofstream pairs(folder / "pairs.tsv");
+    for (int i = 0; i < 200; ++i) pairs << "the fox " << i << "\tle renard " << i << "\n";
+  }
+
+  Settings model(const std::string& family) const {
+    if (family != "encoder-decoder") return {"model.family=" + family};
+    return {"model.family=encoder-decoder",
+            "data.text=", "data.pairs=" + (folder / "pairs.tsv").string(), "data.tokenizer=bpe",
+            "data.bpe_vocabulary=280"};
+  }
+
+  Settings settings_of(const std::string& dir, const Mesh& mesh, int steps,
+                       const Settings& more) const {
+    Settings settings = mesh.settings();
+    settings.insert(settings.end(), more.begin(), more.end());
+    return small_run(dir, steps, settings);
+  }
+
+  void run_threads_of(const std::string& dir, const Mesh& mesh, int steps,
+                      const Settings& more) const {
+    run_ranks(mesh.ranks(), settings_of(dir, mesh, steps, more));
+  }
+
+  void run_processes(const std::string& dir, const Mesh& mesh, int steps,
+                     const Settings& more) const {
+    std::vector<std::string> arguments = {"-n", std::to_string(mesh.ranks()), "--",
+                                          in_build("lockstep"), "train"};
+    for (const std::string& one : settings_of(dir, mesh, steps, more)) arguments.push_back(one);
+    arguments.push_back("comm.measure=false");
+    testing::Launched job(arguments, {"LOCKSTEP_TUNE=0"});  // the same algorithms in all runs
+    EXPECT_EQ(job.wait(std::chrono::seconds(240)), 0) << dir << ": " << job.err();
+  }
+};
+
+constexpr int kSteps = 12;
+
+TEST_F(CudaTensorGroups, ProcessesHaveTheLossesAndNormsOfOneRank) {
+  run_processes("one", {}, kSteps, {});
+  const Curve alone = curve("one");
+  ASSERT_EQ(alone.losses.size(), static_cast<std::size_t>(kSteps));
+  EXPECT_LT(alone.losses.back(), alone.losses.front());
+  int number = 0;
+  const auto follows = [&](const Mesh& mesh) {
+    SCOPED_TRACE(mesh.text());
+    const std::string dir = "mesh" + std::to_string(number++);
+    run_processes(dir, mesh, kSteps, {});
+    expect_near(curve(dir), alone, 1e-5);
+  };
+  for (const Mesh& mesh : kOfTwo) follows(mesh);
+  for (const Mesh& mesh : kOfFour) follows(mesh);
+}
+
+TEST_F(CudaTensorGroups, EveryFamilyFollowsOneRank) {
+  int number = 0;
+  for (const std::string family : {"gpt2", "llama", "bert", "encoder-decoder"}) {
+    const std::string one = "one-" + family;
+    run_threads_of(one, {}, kSteps, model(family));
+    const Curve alone = curve(one);
+    ASSERT_EQ(alone.losses.size(), static_cast<std::size_t>(kSteps));
+    const auto follows = [&](const Mesh& mesh) {
+      SCOPED_TRACE(family + ": " + mesh.text());
+      const std::string dir = "mesh" + std::to_string(number++);
+      run_threads_of(dir, mesh, kSteps, model(family));
+      expect_near(curve(dir), alone, 1e-5);
+    };
+    for (const Mesh& mesh : kOfTwo) follows(mesh);
+    for (const Mesh& mesh : kOfFour) follows(mesh);
+  }
+}
+
+TEST_F(CudaTensorGroups, HalfPrecisionFollowsOneRank) {
+  const Settings settings = {"train.precision=bf16", "model.family=llama"};
+  run_processes("one", {}, kSteps, settings);
+  int number = 0;
+  for (const Mesh& mesh : {kOfTwo[0], kOfTwo[1], kOfFour[0], kOfFour[2]}) {
+    SCOPED_TRACE(mesh.text());
+    const std::string dir = "mesh" + std::to_string(number++);
+    run_processes(dir, mesh, kSteps, settings);
+    expect_near(curve(dir).losses, curve("one").losses, 0.02);
+  }
+}
+
+TEST_F(CudaTensorGroups, TheSameSettingsGiveTheSameBits) {
+  const Settings dropout = {"model.dropout=0.1"};
+  run_processes("first", kOfFour[2], kSteps, dropout);
+  run_processes("second", kOfFour[2], kSteps, dropout);
+  ASSERT_FALSE(curve("first").losses.empty());
+  EXPECT_EQ(curve("first"), curve("second"));
+}
+
+// A checkpoint holds logical tensors, so one run goes on with other groups and on the CPU.
+TEST_F(CudaTensorGroups, CheckpointsMoveBetweenMeshesAndDevices) {
+  run_processes("whole", {}, kSteps, {});
+  run_processes("moves", kOfTwo[1], 4, {});
+  run_processes("moves", {.tensor = 2, .data = 2, .zero = 2}, 8, {"run.device=cpu"});
+  run_processes("moves", kOfFour[0], kSteps, {});
+  expect_near(curve("moves").losses, curve("whole").losses, 2e-5);
+}
+
+// ---- memory
+
+TrainOptions tiny(const Mesh& mesh, plan::Precision precision) {
+  TrainOptions options = tiny_options(precision);
+  options.batch = {.sequence = 8, .sequences = 8, .micro = 2};
+  options.batch.workers = mesh.data;
+  options.node_place.ranks = mesh.ranks();
+  options.device = "cuda";
+  options.share_device = true;
+  parallel::ParallelOptions& parallel = options.parallel;
+  parallel.device = kGpu;
+  parallel.device_ranks = mesh.ranks();
+  parallel.tensor = mesh.tensor;
+  parallel.pipeline = mesh.pipeline;
+  parallel.zero = mesh.zero;
+  parallel.sequence = mesh.sequence;
+  return options;
+}
+
+TEST_F(CudaTensorGroups, AllocateWhatIsPlanned) {
+  const Mesh meshes[] = {kOfTwo[0], kOfTwo[1], kOfFour[0], kOfFour[1], kOfFour[2], kOfFour[4]};
+  for (const Mesh& mesh : meshes) {
+    for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
+      SCOPED_TRACE(mesh.text());
+      const std::size_t before = memory_in_use(kGpu);
+      std::atomic<std::size_t> planned{0};
+      run_threads(mesh.ranks(), [&](Communicator& world) {
+        TrainOptions options = tiny(mesh, precision);
+        const plan::Coordinates at =
+            plan::Mesh({.data = mesh.data, .pipeline = mesh.pipeline, .tensor = mesh.tensor})
+                .coordinates_of(world.rank());
+        options.node_place.rank = world.rank();
+        options.parallel.tensor_rank = at.tensor;
+        options.parallel.stage = at.pipeline;
+        const auto ops = lockstep::make_ops(kGpu, 1);
+        MeshGroups groups(options.parallel, &world);
+        const auto strategy =
+            parallel::make_strategy({.options = options.parallel,
+                                     .optimizer = options.optimizer,
+                                     .most_micro_batches = solved(options.batch).accumulation},
+                                    groups.workers());
+        Trainer trainer(options, *ops, *strategy);
+        trainer.set_axes(groups.tensor(), groups.pipeline());
+        trainer.start();
+        const BatchChoice batch = solved(options.batch);
+        Sequences sequences(batch.sequences, batch.sequence);
+        const auto batches = sequences.batches(batch.micro);
+        for (int step = 0; step < 3; ++step) {
+          const auto share = strategy->next(step_plan(batch), step, step + 1).value();
+          const auto mine =
+              std::span(batches).subspan(static_cast<std::size_t>(share.first_micro_batch),
+                                         static_cast<std::size_t>(share.micro_batches));
+          EXPECT_GT(trainer.step(mine, share)->loss, 0);
+        }
+        planned += trainer.replica().plan().bytes(Tier::kDevice);
+        world.barrier();
+        EXPECT_EQ(memory_in_use(kGpu) - before, planned) << "rank " << world.rank();
+        world.barrier();
+      });
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lockstep::train::cuda_tensor_groups_test
