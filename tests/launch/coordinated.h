@@ -9,7 +9,7 @@
 
 #include "lockstep/launch/coordinator.h"
 
-namespace lockstep::testing {
+namespace lockstep::coordinated {
 
 using namespace std::chrono_literals;
 using Kind = JobMessage::Kind;
@@ -71,4 +71,4 @@ class CoordinatorTest : public ::testing::Test {
   Coordinator coordinator_;
 };
 
-}  // namespace lockstep::testing
+}  // namespace lockstep::coordinated

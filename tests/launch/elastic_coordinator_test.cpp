@@ -12,13 +12,13 @@ namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
-using testing::CoordinatorTest;
+using coordinated::CoordinatorTest;
+using coordinated::fresh;
+using coordinated::Kind;
+using coordinated::kNow;
 using ::testing::ElementsAre;
-using testing::fresh;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using testing::Kind;
-using testing::kNow;
 
 // Four ranks on one node, of which two must be left.
 class ElasticCoordinator : public CoordinatorTest {
