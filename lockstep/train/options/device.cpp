@@ -15,17 +15,26 @@ int ranks_of(const TrainOptions& options) {
   return options.batch.workers * parallel::ranks_per_worker(options.parallel);
 }
 
+// Codecs of a GPU work in its memory.
+std::string on_host_and_quantized(const TrainOptions& options) {
+  const nn::Tiers& tiers = options.offload.tiers;
+  if (tiers.gradients != Tier::kHost && tiers.parameters != Tier::kHost) return "";
+  const char* const key =
+      tiers.gradients == Tier::kHost ? "offload.gradients" : "offload.parameters";
+  const parallel::Compression compression = options.parallel.compression.compression;
+  if (compression != parallel::Compression::kNone) {
+    return fmt::format("{} = \"host\" with parallel.compression = \"{}\"; leave one of them out",
+                       key, name(compression));
+  }
+  const std::string quantized = parallel::zero_plus_plus(options.parallel);
+  if (quantized.empty()) return "";
+  return fmt::format("{} = \"host\" with {}; leave one of them out", key, quantized);
+}
+
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
-  if (options.parallel.context > 1) {
-    return fmt::format("parallel.context = {}; leave it out", options.parallel.context);
-  }
   if (options.parallel.expert > 1) {
     return fmt::format("parallel.expert = {}; leave it out", options.parallel.expert);
-  }
-  if (parallel::slices_tokens(options.parallel)) {
-    return fmt::format("parallel.pipeline_schedule = \"{}\"; use \"1f1b\"",
-                       options.parallel.pipeline_schedule);
   }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
       options.parallel.compression.compression != parallel::Compression::kNone) {
@@ -45,7 +54,7 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
       return "train.precision = \"fp8\" with parameter servers; use bf16";
     }
-    if (options.parallel.pipeline > 1 || options.parallel.tensor > 1) {
+    if (parallel::ranks_per_model(options.parallel) > 1) {
       return fmt::format("train.precision = \"fp8\" with {} ranks of a mesh; use bf16",
                          ranks_of(options));
     }
@@ -60,7 +69,7 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return "offload.* = \"file\" but for offload.optimizer; use \"host\"";
   }
   if (tiers.in_place) return "offload.in_place; leave it out";
-  return "";
+  return on_host_and_quantized(options);
 }
 
 constexpr const char* kFp8Needs =
