@@ -154,10 +154,6 @@ void FieldCheck::window(std::string_view field, std::int64_t window, bool causal
   number(window >= 0, field, static_cast<double>(window), "0 or more");
   if (window == 0) return;
   number(causal, field, static_cast<double>(window), "0 where attention is not causal");
-  if (!accepts_.windows) {
-    fail(ErrorCode::kUnsupported, "{}: this device has no attention with a window of {} tokens",
-         operation_, window);
-  }
 }
 
 void FieldCheck::partial_rotary(std::string_view field, std::int64_t size,

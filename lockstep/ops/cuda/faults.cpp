@@ -70,6 +70,20 @@ void FaultWords::expect(const ops::DecodeAttention& call) {
   add(types_, "decode_attention: lengths", call.cache.shape()[1]);
 }
 
+// Rows and pairs use the word of tokens, experts that of types.
+void FaultWords::expect(const ops::RouteBackward& call) {
+  add(tokens_, "route_backward: rows", static_cast<std::int64_t>(call.rows.elements()));
+  add(types_, "route_backward: experts", call.logits.shape()[1]);
+}
+
+void FaultWords::expect(const ops::GatherTokens& call) {
+  add(tokens_, "gather_tokens: pairs", call.x.shape()[0] * call.experts_per_token);
+}
+
+void FaultWords::expect(const ops::CombineTokens& call) {
+  add(tokens_, "combine_tokens: rows", call.routed.shape()[0]);
+}
+
 void FaultWords::fetch() {
   if (!std::exchange(may_be_written_, false)) return;
   cuda::check(

@@ -10,6 +10,7 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/cuda/device/context.h"
+#include "lockstep/ops/routing.h"
 
 namespace lockstep::cuda {
 
@@ -28,6 +29,9 @@ class FaultWords {
   void expect(const ops::LogitStatistics& call);
   void expect(const ops::CrossEntropy& call);
   void expect(const ops::DecodeAttention& call);
+  void expect(const ops::RouteBackward& call);
+  void expect(const ops::GatherTokens& call);
+  void expect(const ops::CombineTokens& call);
   // The expected operations were captured and may be launched at any time.
   void keep_expectations() { keeps_ = true; }
   // A captured graph that may record a fault is being launched.

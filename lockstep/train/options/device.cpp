@@ -7,7 +7,6 @@
 #include "lockstep/tensor/cuda_driver.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/options/part_limits.h"
 
 namespace lockstep::train {
 namespace {
@@ -16,11 +15,24 @@ int ranks_of(const TrainOptions& options) {
   return options.batch.workers * parallel::ranks_per_worker(options.parallel);
 }
 
+// Codecs of a GPU work in its memory.
+std::string on_host_and_quantized(const TrainOptions& options) {
+  const nn::Tiers& tiers = options.offload.tiers;
+  if (tiers.gradients != Tier::kHost && tiers.parameters != Tier::kHost) return "";
+  const char* const key =
+      tiers.gradients == Tier::kHost ? "offload.gradients" : "offload.parameters";
+  const parallel::Compression compression = options.parallel.compression.compression;
+  if (compression != parallel::Compression::kNone) {
+    return fmt::format("{} = \"host\" with parallel.compression = \"{}\"; leave one of them out",
+                       key, name(compression));
+  }
+  const std::string quantized = parallel::zero_plus_plus(options.parallel);
+  if (quantized.empty()) return "";
+  return fmt::format("{} = \"host\" with {}; leave one of them out", key, quantized);
+}
+
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
-  if (const PartLimit limit = part_limit(options, PartPlace::kGpu); !limit.part.empty()) {
-    return fmt::format("{}; {}", limit.part, limit.advice);
-  }
   if (options.parallel.expert > 1) {
     return fmt::format("parallel.expert = {}; leave it out", options.parallel.expert);
   }
@@ -57,7 +69,7 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return "offload.* = \"file\" but for offload.optimizer; use \"host\"";
   }
   if (tiers.in_place) return "offload.in_place; leave it out";
-  return "";
+  return on_host_and_quantized(options);
 }
 
 constexpr const char* kFp8Needs =
