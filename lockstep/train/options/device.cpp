@@ -61,6 +61,15 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return "offload.* = \"file\" but for offload.optimizer; use \"host\"";
   }
   if (tiers.in_place) return "offload.in_place; leave it out";
+  if (tiers.any() && options.batch.workers > 1) {
+    if (options.parallel.compression.compression != parallel::Compression::kNone) {
+      return fmt::format("offload.* with parallel.compression = \"{}\"; leave one of them out",
+                         name(options.parallel.compression.compression));
+    }
+    if (const std::string text = parallel::zero_plus_plus(options.parallel); !text.empty()) {
+      return fmt::format("offload.* with {}; leave one of them out", text);
+    }
+  }
   return "";
 }
 

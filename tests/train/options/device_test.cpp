@@ -55,6 +55,19 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
        }},
       {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.gradients = Tier::kFile; }},
       {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.activations = Tier::kFile; }},
+      {"offload.* with parallel.compression",
+       [](TrainOptions& o) {
+         o.batch.workers = 2;
+         o.offload.tiers.optimizer = Tier::kHost;
+         o.parallel.compression.compression = parallel::Compression::kInt8;
+       }},
+      {"offload.* with parallel.quantized_weights",
+       [](TrainOptions& o) {
+         o.batch.workers = 2;
+         o.offload.tiers.optimizer = Tier::kHost;
+         o.parallel.zero = 3;
+         o.parallel.quantized_weights = parallel::Quantization::kInt8;
+       }},
       {"offload.in_place", [](TrainOptions& o) { o.offload.tiers.in_place = true; }}};
   for (const auto& [words, change] : unserved) {
     TrainOptions options;
