@@ -246,7 +246,10 @@ void add_eval(CLI::App& app, int& exit_code) {
       ->capture_default_str();
   add_node_flags(*command, flags->launch);
   command->footer(kEvalFooter);
-  command->callback([flags, &exit_code] { exit_code = run_eval(*flags); });
+  command->callback([flags, &exit_code] {
+    read_fixed_nodes(flags->launch);
+    exit_code = run_eval(*flags);
+  });
 }
 
 }  // namespace lockstep::cli

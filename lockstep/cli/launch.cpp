@@ -50,6 +50,7 @@ void add_launch(CLI::App& app, int& exit_code) {
   command->positionals_at_end();
   command->final_callback([=, &exit_code] {
     const auto count = std::ranges::count(command->parse_order(), words);
+    read_fixed_nodes(*flags);
     flags->options.command = last_words_typed(static_cast<std::size_t>(count));
     exit_code = launch_job(resolve(*flags));
   });

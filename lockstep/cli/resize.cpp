@@ -14,10 +14,10 @@ namespace lockstep::cli {
 namespace {
 
 constexpr const char* kResizeFooter =
-    R"(The job was started by lockstep train --ranks MIN:MAX and runs on this machine. It stops after a
-step and continues with N ranks, from MIN to MAX: the same sequences a step, the same order. Ranks
-that are added start first, beside the job; those that are not needed end. N is what the job returns
-to from then on when ranks have failed.
+    R"(The job was started by lockstep train --ranks MIN:MAX, or --nodes MIN:MAX, and its node 0 is this
+machine. It stops after a step and continues with N ranks, from MIN to MAX: the same sequences a
+step, the same order. Ranks that are added start first, beside the job; those that are not needed
+end. N is what the job returns to from then on when ranks have failed.
 
 Example:
   lockstep resize runs/first 3)";

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <filesystem>
 #include <memory>
 #include <optional>
@@ -38,7 +37,8 @@ infinite loss exits with 3. With --ranks a rank that dies or hangs is started ag
 survive.* decides what stays in memory and when a rank hangs. With --ranks MIN:MAX the job continues
 with fewer ranks when no restart is left, and grows again: by itself, or by `lockstep resize`. The
 steps keep their sequences. --spares N take the place of a rank at once. Where a whole node is lost
-the others wait until the same command is started there again (--rejoin-timeout).
+the others wait until the same command is started there again (--rejoin-timeout). With --nodes
+MIN:MAX the job continues without the node then, and grows when it comes back.
 
 A relative path in a configuration is looked for beside that file, then in the current folder; run.dir
 is relative to the current folder.
@@ -90,9 +90,15 @@ train::RunOutcome train_in_threads(const train::RunSettings& settings, int ranks
   return outcome;
 }
 
+// With how many ranks an elastic job continues.
+int least_ranks(const LaunchOptions& options) {
+  const LaunchOptions::Elastic& elastic = options.elastic;
+  return elastic.least * (elastic.least_nodes > 0 ? elastic.least_nodes : options.nodes);
+}
+
 // Whether the number of ranks may change.
 bool is_adaptable(const LaunchOptions& options) {
-  return options.is_elastic() && options.elastic.least < options.ranks_per_node;
+  return options.is_elastic() && least_ranks(options) < options.ranks_per_node * options.nodes;
 }
 
 // Every rank a process of its own, started by this one.
@@ -152,36 +158,14 @@ void check_restarts(const LaunchFlags& flags, const World& world, bool threads) 
   }
 }
 
-// "4" and "2:4". Throws Error(kInvalidArgument).
-void read_ranks(LaunchFlags& flags) {
-  constexpr int kMost = 4096;
+void read_size(LaunchFlags& flags) {
   LaunchOptions& options = flags.options;
-  const auto number = [&](std::string_view text) {
-    int value = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size()) {
-      fail(ErrorCode::kInvalidArgument,
-           "--ranks is '{}'; write a number, or the fewest and the most ranks like --ranks 2:4",
-           flags.ranks);
-    }
-    if (value < 1 || value > kMost) {
-      fail(ErrorCode::kInvalidArgument, "--ranks is '{}'; a job has 1 to {} ranks on a machine",
-           flags.ranks, kMost);
-    }
-    return value;
-  };
-  const std::size_t colon = flags.ranks.find(':');
-  options.ranks_per_node =
-      number(std::string_view(flags.ranks).substr(colon == std::string::npos ? 0 : colon + 1));
-  if (colon != std::string::npos) {
-    options.elastic.least = number(std::string_view(flags.ranks).substr(0, colon));
-    if (options.elastic.least > options.ranks_per_node) {
-      fail(ErrorCode::kInvalidArgument,
-           "--ranks {} has more ranks at least than at most; write the fewest first: --ranks {}:{}",
-           flags.ranks, options.ranks_per_node, options.elastic.least);
-    }
-  } else if (options.elastic.spares > 0) {
-    options.elastic.least = options.ranks_per_node;
+  read_nodes(flags);
+  const Range ranks = parse_range("--ranks", flags.ranks, "rank");
+  options.ranks_per_node = ranks.most;
+  const bool is_range = flags.ranks.find(':') != std::string::npos;
+  if (is_range || options.elastic.spares > 0 || options.elastic.least_nodes > 0) {
+    options.elastic.least = ranks.least;
   }
 }
 
@@ -190,9 +174,10 @@ void check_elastic(const LaunchFlags& flags, const parallel::ParallelOptions& pa
                    const World& world, bool threads) {
   const LaunchOptions& options = flags.options;
   if (!options.is_elastic()) return;
-  const std::string asked = is_adaptable(options)
-                                ? "--ranks " + flags.ranks
-                                : fmt::format("--spares {}", options.elastic.spares);
+  const std::string asked = !is_adaptable(options)
+                                ? fmt::format("--spares {}", options.elastic.spares)
+                            : options.elastic.least_nodes > 0 ? "--nodes " + flags.nodes
+                                                              : "--ranks " + flags.ranks;
   const auto refuse = [&](std::string_view why) {
     fail(ErrorCode::kInvalidArgument, "{} {}", asked, why);
   };
@@ -201,9 +186,6 @@ void check_elastic(const LaunchFlags& flags, const parallel::ParallelOptions& pa
         fmt::format("has no effect: a launcher started this process as rank {} of {} ({}). Leave "
                     "it out, or start lockstep without a launcher",
                     world.rank, world.size, world.origin));
-  }
-  if (options.nodes > 1) {
-    refuse("is for jobs on one node: leave it out, or leave out --nodes");
   }
   if (threads) {
     refuse(
@@ -218,13 +200,13 @@ void check_elastic(const LaunchFlags& flags, const parallel::ParallelOptions& pa
   if (parallel::ranks_per_model(parallel) > 1 || parallel.context > 1 || parallel.expert > 1) {
     refuse(
         "is for data parallelism (DDP and parallel.zero), not for meshes: leave out "
-        "parallel.tensor, pipeline, context and expert, or give --ranks one number");
+        "parallel.tensor, pipeline, context and expert, or give --ranks and --nodes one number");
   }
 }
 
 int run_train(const std::vector<std::string>& arguments, const LaunchFlags& given) {
   LaunchFlags flags = given;
-  read_ranks(flags);
+  read_size(flags);
   const train::RunSettings settings = read_settings(arguments);
   const parallel::ParallelOptions& parallel = settings.options.train.parallel;
   const int workers = flags.options.ranks_per_node * flags.options.nodes;
@@ -262,7 +244,7 @@ int run_train(const std::vector<std::string>& arguments, const LaunchFlags& give
     // With the fewest ranks each has most.
     const bool adapts = is_adaptable(flags.options);
     for (const int count :
-         adapts ? std::vector{ranks, flags.options.elastic.least} : std::vector{ranks}) {
+         adapts ? std::vector{ranks, least_ranks(flags.options)} : std::vector{ranks}) {
       const train::RunSettings planned = train::plan_job(
           settings,
           {.workers = parallel::workers_of(parallel, count), .most_workers = adapts ? ranks : 0});

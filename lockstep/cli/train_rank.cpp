@@ -193,7 +193,8 @@ int train_rank(const train::RunSettings& given, World world) {
       // All other errors need a person, and would come again before that.
       if (supervisor && !is_loss) supervisor->report_final();
       // One that was started for this generation, and has kept nothing yet, can be in the next.
-      const bool never_met = world.generation > 0 && leaves.stop_requested();
+      const bool never_met =
+          world.generation > 0 && leaves.stop_requested() && !survival.is_decided;
       if (!supervisor || !is_loss || !(survival.keeps || never_met)) throw;
       why = error.what();
       if (error.code() == ErrorCode::kTimeout) hung = error.ranks();

@@ -23,35 +23,57 @@ std::string duration(milliseconds time) {
   return format_duration(std::chrono::duration<double>(time).count());
 }
 
-std::string counted_ranks(int ranks) {
-  return ranks == 1 ? "1 rank" : fmt::format("{} ranks", ranks);
-}
-
 }  // namespace
 
 Coordinator::Coordinator(const Options& options, std::span<const NodeFacts> facts)
-    : options_(options),
-      budget_(options.restarts),
-      job_(facts.front().job),
-      size_(options.nodes * options.ranks_per_node),
-      target_(size_),
-      free_starts_(options.spares) {
+    : options_(options), budget_(options.restarts), job_(facts.front().job) {
   // Launchers of one that has died wait for this one.
   std::string former;
   for (std::size_t i = 0; i < facts.size(); ++i) {
-    nodes_.push_back({.kept = facts[i].kept});
+    const bool is_here = facts[i].ranks > 0;
+    nodes_.push_back({.is_here = is_here,
+                      .is_left_out = !is_here,
+                      .kept = facts[i].kept,
+                      .ranks = is_here ? options.ranks_per_node : 0,
+                      .target = options.ranks_per_node});
+    free_starts_ += is_here ? options.spares : 0;
     if (i == 0 || facts[i].generation < 0) continue;
     generation_ = std::max(generation_, facts[i].generation);
     if (former.empty()) former = facts[i].job;
     if (facts[i].job == former) continue;
-    next_ = Action{.end = Action::Failure{fmt::format(
-                       "the launcher of node {} waits for another job than that of another node: "
-                       "end the launchers of all nodes and start them again",
-                       i)}};
+    next_.push_front({.end = Action::Failure{fmt::format(
+                          "the launcher of node {} waits for another job than that of another "
+                          "node: end the launchers of all nodes and start them again",
+                          i)}});
   }
+  size_ = total(&Node::ranks);
   if (!former.empty()) {
     prepare_notice("node 0 is back; its launcher counts restarts anew");
   }
+}
+
+int Coordinator::total(int Node::*number) const {
+  int sum = 0;
+  for (const Node& node : nodes_) sum += node.*number;
+  return sum;
+}
+
+int Coordinator::first_rank(int node) const {
+  int first = 0;
+  for (int i = 0; i < node; ++i) first += nodes_[static_cast<std::size_t>(i)].ranks;
+  return first;
+}
+
+int Coordinator::node_of(int rank) const {
+  int node = 0;
+  while (node + 1 < options_.nodes && first_rank(node + 1) <= rank) ++node;
+  return node;
+}
+
+std::vector<int> Coordinator::counts() const {
+  std::vector<int> counts;
+  for (const Node& node : nodes_) counts.push_back(node.is_left_out ? -1 : node.ranks);
+  return counts;
 }
 
 nanoseconds Coordinator::time_to_notice() const {
@@ -60,10 +82,10 @@ nanoseconds Coordinator::time_to_notice() const {
 }
 
 std::string Coordinator::ranks_of(int node) const {
-  const int first = node * options_.ranks_per_node;
-  return options_.ranks_per_node == 1
-             ? fmt::format("rank {}", first)
-             : fmt::format("ranks {} to {}", first, first + options_.ranks_per_node - 1);
+  const int first = first_rank(node);
+  const int ranks = nodes_[static_cast<std::size_t>(node)].ranks;
+  return ranks == 1 ? fmt::format("rank {}", first)
+                    : fmt::format("ranks {} to {}", first, first + ranks - 1);
 }
 
 void Coordinator::reach(std::int64_t step, Deadline now) {
@@ -72,21 +94,8 @@ void Coordinator::reach(std::int64_t step, Deadline now) {
   last_step_ = now;
 }
 
-int Coordinator::count_replacements() const {
-  return std::max(target_ - size_, 0) + options_.spares - warm_ - starting_;
-}
-
 void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
-  if (message.kind == JobMessage::Kind::kPool) {
-    warm_ = message.warm;
-    starting_ = message.starting;
-    return;
-  }
-  if (message.kind == JobMessage::Kind::kResize) {
-    target_ = message.count;
-    free_starts_ = std::max(free_starts_, count_replacements());
-    return;
-  }
+  if (message.kind == JobMessage::Kind::kResize) return resize(message.count);
   if (message.generation != generation_) return;
   Node& from = nodes_[static_cast<std::size_t>(node)];
   switch (message.kind) {
@@ -109,7 +118,11 @@ void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
     case JobMessage::Kind::kReady:
       from.is_ready = recovers_ && from.is_here;
       from.kept = message.ranks;
-      failed_ = message.count;
+      from.failed = message.count;
+      return;
+    case JobMessage::Kind::kPool:
+      from.warm = message.warm;
+      from.starting = message.starting;
       return;
     case JobMessage::Kind::kSlow:
       return evict(message);
@@ -123,28 +136,33 @@ void Coordinator::hear(int node, const JobMessage& message, Deadline now) {
 // A slow job is better than one that has no restart left when a rank dies.
 void Coordinator::evict(const JobMessage& slow) {
   const bool all_train = !recovers_ && !regroups_ && !loss_ && finished_.empty();
-  if (!all_train || next_ || (warm_ == 0 && budget_.left() < 2)) return;
+  if (!all_train || !next_.empty() || slow.ranks.empty()) return;
+  const Node& its_node = nodes_[static_cast<std::size_t>(node_of(slow.ranks.front()))];
+  if (its_node.warm == 0 && budget_.left() < 2) return;
   JobMessage message = slow;
   message.kind = JobMessage::Kind::kEvict;
-  next_ = Action{.tell = std::move(message)};
+  prepare(std::move(message));
 }
 
-// Until somebody asks again: each attempt stops all ranks, and the disk is as it was.
-void Coordinator::stay(const JobMessage& stays) {
-  if (!regroups_ || stays.count != regroup_requests_) return;
-  regroups_ = false;
-  regrouped_.clear();
-  const int asked = std::exchange(target_, size_);
-  prepare_notice(fmt::format(
-      "the job keeps its {}: their states are in no checkpoint, and would be lost. When one can be "
-      "saved, lockstep resize RUN {} asks for {} again",
-      counted_ranks(size_), asked, counted_ranks(asked)));
+bool Coordinator::counts_on(int node) const {
+  const Node& one = nodes_[static_cast<std::size_t>(node)];
+  return one.is_here && (recovers_ || one.ranks == 0);
 }
 
 void Coordinator::leave(int node, Deadline now) {
-  nodes_[static_cast<std::size_t>(node)] = {
-      .is_here = false, .is_ready = false, .due = now + options_.rejoin_timeout};
+  Node& left = nodes_[static_cast<std::size_t>(node)];
+  const bool has_ranks = left.ranks > 0;
+  // What rest() has granted.
+  if (!has_ranks) free_starts_ = std::max(free_starts_ - std::max(count_replacements(left), 0), 0);
+  left = {.is_here = false,
+          .is_ready = false,
+          .is_left_out = left.is_left_out || !has_ranks,
+          .due = now + options_.rejoin_timeout,
+          .ranks = left.ranks,
+          .target = left.target};
+  if (!has_ranks) return prepare_notice(fmt::format("lost node {}, which had no ranks", node));
   told_absence_ = false;
+  lost_a_node_ = true;
   if (recovers_) return;
   JobMessage message;
   message.text = fmt::format("lost node {} ({}): its launcher died, or it cannot be reached", node,
@@ -157,29 +175,39 @@ void Coordinator::join(int node, const NodeFacts& facts, Deadline now) {
   Node& joined = nodes_[static_cast<std::size_t>(node)];
   // It finds that itself, and ends.
   if (facts.ranks != options_.ranks_per_node || facts.restarts != options_.restarts) return;
+  if (facts.least != options_.least || facts.least_nodes != options_.least_nodes ||
+      facts.spares != options_.spares) {
+    return;
+  }
   if (facts.generation >= 0 && facts.job != job_) {
     JobMessage refusal{.kind = JobMessage::Kind::kRefused, .node = node};
     refusal.text = fmt::format(
         "node 0 runs another job than the one that the ranks of node {} have kept states of: start "
         "the same command again there, to take part in it",
         node);
-    next_ = Action{.tell = std::move(refusal)};
-    return;
+    return prepare(std::move(refusal));
   }
+  if (!recovers_ && joined.is_left_out) return rest(node);
   if (!recovers_) {  // its ranks had ended well
     JobMessage message;
     message.text = fmt::format("node {} was started again", node);
     loss_ = Loss{.message = std::move(message), .decide_by = now};
   }
-  joined = {.is_here = true, .is_ready = true, .kept = facts.kept};
+  joined = {.is_here = true,
+            .is_ready = true,
+            .kept = facts.kept,
+            .ranks = joined.is_left_out ? joined.target : joined.ranks,
+            .target = joined.target};
+  if (facts.generation < 0) free_starts_ += options_.spares;
   prepare_notice(fmt::format("node {} is back", node));
 }
 
+void Coordinator::prepare(JobMessage message) { next_.push_back({.tell = std::move(message)}); }
+
 void Coordinator::prepare_notice(std::string text) {
-  if (next_) return;
   JobMessage notice{.kind = JobMessage::Kind::kNotice};
   notice.text = std::move(text);
-  next_ = Action{.tell = std::move(notice)};
+  prepare(std::move(notice));
 }
 
 bool Coordinator::is_waiting(int rank) const {
@@ -265,7 +293,12 @@ Coordinator::Action Coordinator::end_generation(Deadline now) {
 }
 
 std::optional<Coordinator::Action> Coordinator::advance(Deadline now, bool asked_to_stop) {
-  if (next_) return std::exchange(next_, std::nullopt);
+  if (recovers_ && next_.empty()) leave_out_absent(now, asked_to_stop);
+  if (!next_.empty()) {
+    Action action = std::move(next_.front());
+    next_.pop_front();
+    return action;
+  }
   if (recovers_) return recover(now, asked_to_stop);
   if (!loss_) consider_waiting(now);
   if (!loss_) return adapt(now, asked_to_stop);
@@ -273,50 +306,8 @@ std::optional<Coordinator::Action> Coordinator::advance(Deadline now, bool asked
   return end_generation(now);
 }
 
-// Spares start after the job's first step: until then its leader may prepare the data that they
-// open, and an error ends the job.
-std::optional<Coordinator::Action> Coordinator::adapt(Deadline now, bool asked_to_stop) {
-  if (!is_elastic() || budget_.furthest() == 0 || !finished_.empty()) return std::nullopt;
-  if (regroups_) {
-    if (regrouped_.size() < static_cast<std::size_t>(size_)) return std::nullopt;
-    return regrouped(now);
-  }
-  if (asked_to_stop) return std::nullopt;
-  int start = 0;
-  while (start < count_replacements() && (free_starts_ > 0 || budget_.take())) {
-    free_starts_ = std::max(free_starts_ - 1, 0);
-    ++start;
-  }
-  if (start > 0) {
-    starting_ += start;
-    Action action{.start = start};
-    action.say.push_back(fmt::format("starting {} to {}",
-                                     start == 1 ? "a process" : fmt::format("{} processes", start),
-                                     size_ < target_ ? "take part" : "stand by"));
-    return action;
-  }
-  const bool grows = size_ < target_ && warm_ > 0 && starting_ == 0;
-  if (!grows && size_ <= target_) return std::nullopt;
-  regroups_ = true;
-  JobMessage message{
-      .kind = JobMessage::Kind::kRegroup, .generation = generation_, .count = ++regroup_requests_};
-  message.text = fmt::format("stopping {} after a step, to continue with {}", counted_ranks(size_),
-                             std::min(size_ + warm_, target_));
-  return Action{.tell = std::move(message)};
-}
-
-// All ranks have stopped after the same step.
-Coordinator::Action Coordinator::regrouped(Deadline now) {
-  recovers_ = true;
-  failure_.reset();
-  JobMessage message{.kind = JobMessage::Kind::kRecover, .generation = generation_};
-  message.time = options_.grace;
-  for (Node& node : nodes_) node.due = now + 2 * options_.grace + options_.rejoin_timeout;
-  return Action{.tell = std::move(message)};
-}
-
 std::optional<Coordinator::Action> Coordinator::recover(Deadline now, bool asked_to_stop) {
-  if (!std::ranges::all_of(nodes_, [](const Node& n) { return n.is_ready; })) {
+  if (!std::ranges::all_of(nodes_, [](const Node& n) { return n.is_ready || n.is_left_out; })) {
     return await_nodes(now, asked_to_stop);
   }
   const bool any_kept = std::ranges::any_of(nodes_, [](const Node& n) { return !n.kept.empty(); });
@@ -342,6 +333,7 @@ std::optional<Coordinator::Action> Coordinator::await_nodes(Deadline now, bool a
   std::vector<int> absent;
   for (std::size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = nodes_[i];
+    if (node.is_left_out) continue;
     if (!node.is_here) absent.push_back(static_cast<int>(i));
     if (node.is_ready || now < node.due) continue;
     return Action{.end = Action::Failure{fmt::format(
@@ -363,58 +355,25 @@ std::optional<Coordinator::Action> Coordinator::await_nodes(Deadline now, bool a
                   .stop = true};
   }
   if (std::exchange(told_absence_, true)) return std::nullopt;
-  prepare_notice(fmt::format(
+  JobMessage notice{.kind = JobMessage::Kind::kNotice};
+  notice.text = fmt::format(
       "the other nodes wait {} for {}: start the same command there again (--rejoin-timeout)",
-      duration(options_.rejoin_timeout), names));
-  return std::exchange(next_, std::nullopt);
-}
-
-// With as many ranks as there are now. Where one that has lost others is to blame for that, nobody
-// knows: then it takes a restart, too.
-Coordinator::Action Coordinator::begin_adapted(bool any_kept, bool asked_to_stop) {
-  const int before = size_;
-  const int able = std::max(size_ - failed_, 0);
-  int size = std::min(able + warm_, target_);
-  std::vector<std::string> say;
-  if (failed_ > 0 && !failure_) {
-    failure_ = Action::Failure{"ranks ended while the job was to continue with another number"};
-  }
-  if (failure_ && !asked_to_stop && (failed_ == 0 || size < target_)) {
-    const bool restarts = budget_.take();
-    if (restarts) size = target_;
-    say.push_back(restarts
-                      ? restarts_left()
-                      : fmt::format("no restart is left (--max-restarts: {})", most_restarts()));
-    if (!restarts && failed_ == 0) return {.say = std::move(say), .end = failure_};
-  }
-  std::optional<Action::Failure> end;
-  if (size < options_.least && !asked_to_stop) {
-    say.push_back(fmt::format("{} left, and the job needs {} (--ranks {}:{}): it {}",
-                              size == 1 ? "1 rank is" : fmt::format("{} ranks are", size),
-                              options_.least, options_.least, options_.ranks_per_node,
-                              any_kept ? "saves and ends" : "ends"));
-    end = failure_;
-    if (!any_kept) return {.say = std::move(say), .end = end};
-  }
-  // These take part. The pool reports what is left when they do, which is too late for adapt().
-  warm_ -= std::clamp(size - able, 0, warm_);
-  size_ = size;
-  if (size != before) {
-    say.push_back(
-        fmt::format("the job continues with {} instead of {}", counted_ranks(size), before));
-  }
-  Action action = begin(any_kept);
-  action.say = std::move(say);
-  action.end_after = std::move(end);
-  return action;
+      duration(options_.rejoin_timeout), names);
+  return Action{.tell = std::move(notice)};
 }
 
 Coordinator::Action Coordinator::begin(bool any_kept) {
   JobMessage message{.kind = JobMessage::Kind::kBegin, .generation = ++generation_};
   message.any_kept = any_kept;
-  message.count = size_;
+  message.count = size_ = total(&Node::ranks);
+  message.counts = counts();
   message.job = job_;
-  for (Node& node : nodes_) node = {.is_here = true, .is_ready = false};
+  for (Node& node : nodes_) {
+    node.is_ready = false;
+    node.kept.clear();
+    node.due = kNoDeadline;
+    node.failed = 0;
+  }
   recovers_ = false;
   has_begun_ = true;
   told_absence_ = false;
@@ -423,7 +382,7 @@ Coordinator::Action Coordinator::begin(bool any_kept) {
   regrouped_.clear();
   regroups_ = false;
   regroup_requests_ = 0;
-  failed_ = 0;
+  lost_a_node_ = false;
   loss_.reset();
   lost_by_ = kNoDeadline;
   last_step_.reset();
@@ -431,11 +390,11 @@ Coordinator::Action Coordinator::begin(bool any_kept) {
 }
 
 Deadline Coordinator::due() const {
-  if (next_) return Deadline::min();
+  if (!next_.empty()) return Deadline::min();
   if (!recovers_) return loss_ ? loss_->decide_by : lost_by_;
   Deadline due = kNoDeadline;
   for (const Node& node : nodes_) {
-    if (!node.is_ready) due = std::min(due, node.due);
+    if (!node.is_ready && !node.is_left_out) due = std::min(due, node.due);
   }
   return due;
 }

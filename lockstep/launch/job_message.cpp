@@ -10,9 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-constexpr std::array<std::string_view, 13> kWords = {
-    "lost", "waits",  "ready",   "recover", "begin", "notice", "refused",
-    "pool", "resize", "regroup", "slow",    "evict", "stays"};
+constexpr std::array<std::string_view, 15> kWords = {
+    "lost",   "waits",   "ready", "recover", "begin", "notice", "refused", "pool",
+    "resize", "regroup", "slow",  "evict",   "stays", "start",  "rest"};
 
 // Output of ranks, which may be no UTF-8, is part of texts.
 std::string text_of(const json& object) {
@@ -36,6 +36,7 @@ std::string encode(const JobMessage& message) {
   put("time", message.time.count(), usual.time.count());
   put("regrouped", message.regrouped, usual.regrouped);
   put("count", message.count, usual.count);
+  put("counts", message.counts, usual.counts);
   put("warm", message.warm, usual.warm);
   put("starting", message.starting, usual.starting);
   put("leave", message.leave, usual.leave);
@@ -65,6 +66,7 @@ std::optional<JobMessage> decode_message(std::string_view text) {
     take("blames", message.blames);
     take("regrouped", message.regrouped);
     take("count", message.count);
+    take("counts", message.counts);
     take("warm", message.warm);
     take("starting", message.starting);
     take("leave", message.leave);
@@ -84,6 +86,9 @@ std::string encode(const NodeFacts& facts) {
   return text_of({{"ranks", facts.ranks},
                   {"master_port", facts.master_port},
                   {"restarts", facts.restarts},
+                  {"least", facts.least},
+                  {"least_nodes", facts.least_nodes},
+                  {"spares", facts.spares},
                   {"job", facts.job},
                   {"generation", facts.generation},
                   {"kept", facts.kept}});
@@ -95,6 +100,9 @@ NodeFacts decode_facts(int node, std::string_view text) {
     return {.ranks = object.at("ranks"),
             .master_port = object.at("master_port"),
             .restarts = object.at("restarts"),
+            .least = object.at("least"),
+            .least_nodes = object.at("least_nodes"),
+            .spares = object.at("spares"),
             .job = object.at("job"),
             .generation = object.at("generation"),
             .kept = object.at("kept")};

@@ -12,6 +12,8 @@
 //   node 0     recover     the generation ends; ranks have that long to notice
 //              regroup     ranks are to stop after a step, to begin in another number
 //              begin       the next generation begins
+//              start       nodes start spares
+//              rest        a node that has joined while a generation runs takes part in a later one
 //              evict       its node kills a rank, which is then lost
 //              notice      a sentence for everybody
 //              refused     a launcher that has come back cannot take part
@@ -43,10 +45,13 @@ struct JobMessage {
     kSlow,
     kEvict,
     kStays,
+    kStart,
+    kRest,
   };
   Kind kind = Kind::kNotice;
   int generation = 0;
-  // The node whose rank was lost, and which has reported it (recover); which is refused.
+  // The node whose rank was lost, and which has reported it (recover); which is refused; which
+  // rests.
   int node = 0;
   int rank = 0;  // waits
   // That did not answer in time (waits, recover); that have kept their processes (ready); that is
@@ -62,6 +67,9 @@ struct JobMessage {
   // generation began, without those that ended because of others (ready). The number of a request
   // to regroup in its generation (regroup, stays).
   int count = 0;
+  // Of every node: how many ranks it has (begin, rest), -1: it does not take part; how many spares
+  // it starts (start).
+  std::vector<int> counts;
   int warm = 0;           // pool: spares that can join
   int starting = 0;       // pool: others
   bool leave = false;     // recover: ranks do not notice soon that they have lost others
@@ -78,9 +86,13 @@ std::optional<JobMessage> decode_message(std::string_view text);
 
 // What a launcher says about itself when it joins the others.
 struct NodeFacts {
-  int ranks = 1;  // of each node
+  int ranks = 1;  // of each node; 0: this node is not there
   int master_port = 0;
   int restarts = 0;  // LaunchOptions::Restarts::most
+  // LaunchOptions::Elastic.
+  int least = 0;
+  int least_nodes = 0;
+  int spares = 0;
   // Of one that had joined before: the name of the job, its generation, and the ranks that have
   // kept their processes.
   std::string job;

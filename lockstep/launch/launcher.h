@@ -29,7 +29,8 @@
 //
 // With several nodes a generation ends and begins on all of them: node 0's launcher decides
 // (launch/coordinator.h). When a node is lost, it waits for its launcher to be started again; when
-// node 0 is, the others wait for it and join it again.
+// node 0 is, the others wait for it and join it again. An elastic job continues without another
+// node that does not come back in time, and with it when it does.
 #pragma once
 
 #include <chrono>
@@ -70,12 +71,16 @@ struct LaunchOptions {
     // Exit codes of errors that would come again.
     std::vector<int> final_codes;
   };
-  Restarts restarts;  // equal on all nodes
-  // A job of one node may continue with fewer than ranks_per_node ranks, and have spares that stand
-  // by. Its ranks have links. Processes of spares find kSpareVariable, and wait for their place.
+  Restarts restarts;  // equal on all nodes  // The job may continue with fewer ranks than
+                      // ranks_per_node on a node, or with fewer nodes, and
+  // have spares that stand by. Its ranks have links. Processes of spares find kSpareVariable, and
+  // wait for their place.
   struct Elastic {
-    int least = 0;   // ranks with which the job continues; 0: it is not elastic
-    int spares = 0;  // processes
+    // The job continues with that many ranks on that many nodes, however these are distributed. No
+    // ranks: it is not elastic. No nodes: all of them.
+    int least = 0;
+    int least_nodes = 0;
+    int spares = 0;  // processes, of each node
     // A file that asks for another number of ranks (launch/resize_request.h).
     std::filesystem::path resize_file;
   };

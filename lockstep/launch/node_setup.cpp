@@ -24,8 +24,8 @@ std::map<std::string, std::string> place_variables(const LaunchOptions& options,
   const auto set = [&](const char* name, const auto& value) {
     variables[name] = fmt::format("{}", value);
   };
-  set(kRankVariable, options.node_rank * setup.ranks + local_rank);
-  set(kWorldSizeVariable, options.nodes * setup.ranks);
+  set(kRankVariable, setup.first_rank + local_rank);
+  set(kWorldSizeVariable, setup.size);
   set(kLocalRankVariable, local_rank);
   set(kLocalWorldSizeVariable, setup.ranks);
   set(kNodeRankVariable, options.node_rank);
@@ -105,6 +105,9 @@ NodeFacts facts_of_node(const LaunchOptions& options, const NodeSetup& setup, in
   return {.ranks = options.ranks_per_node,
           .master_port = setup.master.port,
           .restarts = options.restarts.most,
+          .least = options.elastic.least,
+          .least_nodes = options.elastic.least_nodes,
+          .spares = options.elastic.spares,
           .job = setup.job,
           .generation = generation,
           .kept = std::move(kept)};
@@ -114,6 +117,10 @@ std::vector<NodeFacts> compare_nodes(const LaunchOptions& options, const NodeLin
   std::vector<NodeFacts> nodes;
   for (const std::string& blob : link.blobs()) {
     const int node = static_cast<int>(nodes.size());
+    if (blob.empty()) {
+      nodes.push_back({.ranks = 0});
+      continue;
+    }
     nodes.push_back(decode_facts(node, blob));
     const NodeFacts& facts = nodes.back();
     if (facts.ranks != options.ranks_per_node) {
@@ -126,6 +133,14 @@ std::vector<NodeFacts> compare_nodes(const LaunchOptions& options, const NodeLin
            "node {} has --max-restarts {} and node {} has {}; give all nodes the same", node,
            facts.restarts, options.node_rank, options.restarts.most);
     }
+    const LaunchOptions::Elastic& elastic = options.elastic;
+    if (facts.least != elastic.least || facts.least_nodes != elastic.least_nodes ||
+        facts.spares != elastic.spares) {
+      fail(ErrorCode::kMismatch,
+           "node {} and node {} have different --nodes, --ranks or --spares; give all nodes the "
+           "same",
+           node, options.node_rank);
+    }
   }
   return nodes;
 }
@@ -135,6 +150,8 @@ NodeSetup set_up_node(const LaunchOptions& options) {
   expect_descriptors(launcher_descriptors(options), "the launcher");
   NodeSetup setup;
   setup.ranks = options.ranks_per_node;
+  setup.first_rank = options.node_rank * setup.ranks;
+  setup.size = options.nodes * setup.ranks;
   setup.token = options.nodes == 1 ? mint_token() : find_token();
   setup.rendezvous = options.rendezvous.value_or(HostPort{kLoopback, 0});
   setup.master.host = setup.rendezvous.host;
@@ -143,6 +160,8 @@ NodeSetup set_up_node(const LaunchOptions& options) {
     RendezvousOptions server;
     server.nodes = options.nodes;
     server.least_ranks = options.is_elastic() ? 1 : 0;
+    server.least_nodes = options.elastic.least_nodes;
+    server.wait_for_nodes = options.rejoin_timeout;
     const HostPort listen = listen_address(setup.rendezvous, options.nodes > 1);
     setup.server = std::make_unique<RendezvousServer>(
         listen, setup.token, options.nodes * options.ranks_per_node, std::move(server));
@@ -193,6 +212,8 @@ std::vector<std::string> spare_environment(const LaunchOptions& options, const N
   place.master = setup.master;
   place.generation = setup.generation;
   place.ranks = options.ranks_per_node + 1;
+  place.first_rank = (options.nodes - 1) * options.ranks_per_node;
+  place.size = options.nodes * options.ranks_per_node + 1;
   auto entries = rank_environment(options, place, options.ranks_per_node);
   entries.push_back(fmt::format("{}=1", kSpareVariable));
   return entries;

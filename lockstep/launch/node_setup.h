@@ -21,7 +21,10 @@ struct NodeSetup {
   std::vector<NodeFacts> nodes;              // of all, in order
   std::string job;                           // its name, random: of node 0's launcher
   int generation = 0;
-  int ranks = 1;    // of each node in this generation
+  // In this generation: the ranks of this node, the number of the first, the ranks of the job.
+  int ranks = 1;
+  int first_rank = 0;
+  int size = 1;
   HostPort master;  // MASTER_ADDR and MASTER_PORT for other libraries
 };
 
@@ -32,8 +35,8 @@ NodeSetup set_up_node(const LaunchOptions& options);
 // What a node says about itself when it joins; see NodeFacts about `generation` and `kept`.
 NodeFacts facts_of_node(const LaunchOptions& options, const NodeSetup& setup, int generation = -1,
                         std::vector<int> kept = {});
-// All nodes' facts as they have come over the link. Throws Error(kMismatch) if they were started
-// differently.
+// All nodes' facts as they have come over the link; a node that is not there has no ranks. Throws
+// Error(kMismatch) if they were started differently.
 std::vector<NodeFacts> compare_nodes(const LaunchOptions& options, const NodeLink& link);
 
 // A free port for MASTER_PORT, on node 0.

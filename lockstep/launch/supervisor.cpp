@@ -62,12 +62,13 @@ Supervisor::Supervisor(const LaunchOptions& options, NodeSetup& setup, UniqueFd 
                                               .restarts = options.restarts.most,
                                               .has_links = options.restarts.has_links,
                                               .least = options.elastic.least,
+                                              .least_nodes = options.elastic.least_nodes,
                                               .spares = options.elastic.spares,
                                               .grace = options.grace,
                                               .rejoin_timeout = options.rejoin_timeout},
                          setup.nodes);
   }
-  if (options.is_elastic()) resize_due_ = Deadline::min();
+  if (options.is_elastic() && coordinator_) resize_due_ = Deadline::min();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGTTOU, SIG_IGN);  // a terminal set to stop background writers must not stop us
 }
@@ -95,7 +96,7 @@ std::unique_ptr<RankProcess> Supervisor::start_rank(int local_rank) {
   request.environment = rank_environment(options_, setup_, local_rank);
   const int share = free_cpu_share();
   if (options_.bind) request.cpus = CpuSet::of_this_thread().share(share, options_.ranks_per_node);
-  auto process = start_process(std::move(request), options_.node_rank * setup_.ranks + local_rank);
+  auto process = start_process(std::move(request), setup_.first_rank + local_rank);
   process->set_cpu_share(share);
   return process;
 }
@@ -173,7 +174,7 @@ void Supervisor::step(Deadline until) {
     }
     if (entries[1].revents != 0) {
       lifeline_.reset();
-      if (options_.restarts.most > 0) leave_job();  // it may be started again
+      if (options_.recovers()) leave_job();  // it may be started again
       fail_here(fmt::format("the launcher{} was killed", on_this_node()), kSignalBase + SIGKILL);
       if (job_link_.is_cut_off()) verdict_.settle();
       plan_.kill_now(std::chrono::steady_clock::now());

@@ -73,7 +73,7 @@ class Supervisor {
   std::vector<int> kept_ranks() const;
 
   // Elastic jobs (supervisor_elastic.cpp).
-  void start_spares(int count);
+  void start_spares(const JobMessage& message);
   void report_pool();
   void handle_end_of_spare(RankProcess& spare);
   std::unique_ptr<RankProcess> take_spare(int rank);  // nullptr: none is warm
@@ -87,6 +87,8 @@ class Supervisor {
   void hear_message(int node, const JobMessage& message);
   void hear_of_joining(int node, const std::string& text);
   void hear_of_leaving(int node);
+  void rest(const JobMessage& message);
+  void take_place(const JobMessage& message);  // of this node in a generation
   void coordinate();
   // Node 0 is lost: waits for it and joins it again.
   void advance_reconnection();

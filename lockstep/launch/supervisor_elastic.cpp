@@ -49,7 +49,11 @@ int Supervisor::free_cpu_share() const {
   }
 }
 
-void Supervisor::start_spares(int count) {
+void Supervisor::start_spares(const JobMessage& message) {
+  const int count = message.counts[static_cast<std::size_t>(options_.node_rank)];
+  if (count == 0) return;
+  say(fmt::format("starting {} to {}",
+                  count == 1 ? "a process" : fmt::format("{} processes", count), message.text));
   for (int i = 0; i < count; ++i) {
     SpawnRequest request;
     request.environment = spare_environment(options_, setup_);
@@ -60,7 +64,7 @@ void Supervisor::start_spares(int count) {
 
 void Supervisor::report_pool() {
   if (!options_.is_elastic()) return;
-  JobMessage message{.kind = JobMessage::Kind::kPool};
+  JobMessage message{.kind = JobMessage::Kind::kPool, .generation = setup_.generation};
   for (const auto& spare : spares_) {
     if (spare->is_released() || spare->has_ended()) continue;
     ++(spare->lost() ? message.warm : message.starting);
@@ -112,7 +116,7 @@ void Supervisor::fit_ranks() {
   }
   ranks_.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
-    const int rank = options_.node_rank * setup_.ranks + static_cast<int>(i);
+    const int rank = setup_.first_rank + static_cast<int>(i);
     std::unique_ptr<RankProcess>& process = ranks_[i];
     if (process == nullptr || process->has_ended()) {
       std::unique_ptr<RankProcess> spare = take_spare(rank);
@@ -139,13 +143,12 @@ void Supervisor::hear_resize_request() {
   const std::filesystem::path& file = options_.elastic.resize_file;
   const auto ranks = take_resize_request(file);
   if (!ranks || is_first || verdict_.is_failure()) return;  // one from before this job
-  const bool accepted = *ranks >= options_.elastic.least && *ranks <= options_.ranks_per_node;
-  answer_resize_request(
-      file, accepted,
-      accepted ? fmt::format("the job continues with {} rank{}", *ranks, *ranks == 1 ? "" : "s")
-               : fmt::format("the job cannot go on with {}: it runs with --ranks {}:{}", *ranks,
-                             options_.elastic.least, options_.ranks_per_node));
-  if (!accepted) return;
+  const std::string refusal = coordinator_->refusal_of(*ranks);
+  answer_resize_request(file, refusal.empty(),
+                        refusal.empty() ? fmt::format("the job continues with {} rank{}", *ranks,
+                                                      *ranks == 1 ? "" : "s")
+                                        : refusal);
+  if (!refusal.empty()) return;
   say(fmt::format("asked for {} rank{}", *ranks, *ranks == 1 ? "" : "s"));
   job_link_.tell(encode(JobMessage{.kind = JobMessage::Kind::kResize, .count = *ranks}));
 }

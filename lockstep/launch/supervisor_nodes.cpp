@@ -40,6 +40,13 @@ void Supervisor::hear_message(int node, const JobMessage& message) {
       return;
     case JobMessage::Kind::kEvict:
       return evict(message);
+    case JobMessage::Kind::kStart:
+      if (message.generation == setup_.generation) start_spares(message);
+      return;
+    case JobMessage::Kind::kRest:
+      say(message.text);
+      if (message.node == options_.node_rank) rest(message);
+      return;
     case JobMessage::Kind::kRefused:
       if (message.node != options_.node_rank) return;
       leave_job();
@@ -51,7 +58,7 @@ void Supervisor::hear_message(int node, const JobMessage& message) {
 }
 
 void Supervisor::hear_of_joining(int node, const std::string& text) {
-  if (!coordinator_ || options_.restarts.most == 0) return;
+  if (!coordinator_ || !options_.recovers()) return;
   try {
     coordinator_->join(node, decode_facts(node, text), std::chrono::steady_clock::now());
   } catch (const Error& error) {
@@ -59,9 +66,22 @@ void Supervisor::hear_of_joining(int node, const std::string& text) {
   }
 }
 
+// Until the next generation begins. What this node's ranks may have kept is out of date.
+void Supervisor::rest(const JobMessage& message) {
+  take_place(message);
+  setup_.ranks = 0;
+  fit_ranks();
+  is_recovering_ = false;
+  kill_by_ = kNoDeadline;
+}
+
 void Supervisor::hear_of_leaving(int node) {
-  if (!verdict_.misses(node)) return;
-  if (verdict_.is_failure() || options_.restarts.most == 0) return verdict_.end_without(node);
+  const bool is_missed = verdict_.misses(node);
+  if (verdict_.is_failure() || !options_.recovers()) {
+    if (is_missed) verdict_.end_without(node);
+    return;
+  }
+  if (!is_missed && !(coordinator_ && coordinator_->counts_on(node))) return;
   if (coordinator_) return coordinator_->leave(node, std::chrono::steady_clock::now());
   if (node != 0) return;  // node 0 says what follows
   // Its ranks have died with it, or cannot be reached either: this node's notice that.
@@ -83,7 +103,6 @@ void Supervisor::coordinate() {
     auto action = coordinator_->advance(std::chrono::steady_clock::now(), asked_to_stop);
     if (!action) return;
     for (const std::string& text : action->say) say(text);
-    if (action->start > 0) start_spares(action->start);
     if (action->end_after) end_after_ = action->end_after;
     if (action->tell) {
       if (action->tell->kind == JobMessage::Kind::kBegin) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <set>
 #include <utility>
 
 #include "lockstep/base/system/stack_trace.h"
@@ -191,26 +192,40 @@ void Supervisor::end_stragglers() {
   }
 }
 
-void Supervisor::start_generation(const JobMessage& message) {
-  const bool is_first = ranks_.empty();
+void Supervisor::take_place(const JobMessage& message) {
   setup_.generation = message.generation;
   setup_.job = message.job;
+  setup_.size = message.count;
+  setup_.first_rank = 0;
+  std::set<int> left_out;
+  for (int node = 0; node < options_.nodes; ++node) {
+    const int ranks = message.counts[static_cast<std::size_t>(node)];
+    if (ranks <= 0) left_out.insert(node);  // its launcher has no ranks to report
+    if (node < options_.node_rank) setup_.first_rank += std::max(ranks, 0);
+    if (node == options_.node_rank) setup_.ranks = std::max(ranks, 0);
+  }
+  verdict_.begin_generation(message.generation, std::move(left_out));
+}
+
+void Supervisor::start_generation(const JobMessage& message) {
+  const bool is_first = ranks_.empty();
+  take_place(message);
   // That of a generation before may still be in use; a process that lives cannot take another.
   if (!message.any_kept) setup_.master.port = static_cast<std::uint16_t>(message.master_port);
-  verdict_.begin_generation(message.generation);
-  setup_.ranks = message.count / options_.nodes;
-  if (!is_first) fit_ranks();
+  fit_ranks();
   const std::vector<int> kept = kept_ranks();
   std::vector<int> started;
   for (int i = 0; i < setup_.ranks; ++i) {
-    const int rank = options_.node_rank * setup_.ranks + i;
+    const int rank = setup_.first_rank + i;
     if (std::ranges::find(kept, rank) == kept.end()) started.push_back(rank);
   }
   if (kept.empty() && spares_.empty()) {
     kill_descendants(deadline_in(std::chrono::seconds(5)));  // what the ranks have left running
   }
-  if (is_first) {
-    if (message.generation > 0) {
+  if (setup_.ranks == 0) {
+    say("this node has no ranks in the generation that begins");
+  } else if (is_first) {
+    if (message.generation > 0 && !started.empty()) {
       say(fmt::format("starting {}, in generation {} of the job", ranks_text(started),
                       message.generation));
     }
@@ -254,6 +269,7 @@ void Supervisor::start_generation(const JobMessage& message) {
   report_pool();
   if (end_after_) {
     interruption_ = end_after_->text;
+    if (options_.nodes > 1) verdict_.report_request({SIGTERM, interruption_});
     interrupt(SIGTERM);
   }
   is_recovering_ = kills_stragglers_ = to_be_continued_ = false;

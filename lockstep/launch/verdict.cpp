@@ -41,8 +41,9 @@ std::optional<Verdict::StopRequest> decode_request(const std::string& text) {
 
 }  // namespace
 
-void Verdict::begin_generation(int generation) {
+void Verdict::begin_generation(int generation, std::set<int> left_out) {
   generation_ = generation;
+  left_out_ = std::move(left_out);
   ended_nodes_.clear();
   told_end_ = stopped_ = false;
 }
@@ -77,7 +78,11 @@ bool Verdict::culprit_is_elsewhere() const {
 }
 
 bool Verdict::all_nodes_ended() const {
-  return link_.has_one_node() || ended_nodes_.size() == static_cast<std::size_t>(nodes_);
+  if (link_.has_one_node()) return true;
+  for (int node = 0; node < nodes_; ++node) {
+    if (!left_out_.contains(node) && !ended_nodes_.contains(node)) return false;
+  }
+  return true;
 }
 
 bool Verdict::hear(int node, const std::string& text) {
@@ -103,6 +108,7 @@ bool Verdict::hear(int node, const std::string& text) {
 bool Verdict::misses(int node) const {
   // A server that is gone passes nothing on: neither what we suspect nor how our ranks ended.
   if (node == 0 && !all_nodes_ended()) return true;
+  if (left_out_.contains(node)) return false;
   return !ended_nodes_.contains(node) && !failed_nodes_.contains(node);
 }
 

@@ -29,10 +29,12 @@ class Verdict {
     std::string text;  // "interrupted on node 1 by SIGINT"
   };
 
-  Verdict(JobLink& link, int nodes) : link_(link), nodes_(nodes) {}
-
-  // Forgets how ranks of earlier generations ended. / Its number.
-  void begin_generation(int generation);
+  Verdict(JobLink& link, int nodes)
+      : link_(link),
+        nodes_(nodes) {
+  }  // Forgets how ranks of earlier generations ended. Nodes that are left out have no ranks in
+  // this one.
+  void begin_generation(int generation, std::set<int> left_out = {});
 
   void report_request(const StopRequest& request);
   // This node's ranks have all ended well, or at least one to be continued. / Something went wrong
@@ -76,6 +78,7 @@ class Verdict {
   std::optional<StopRequest> stop_request_;
   bool told_end_ = false;
   bool stopped_ = false;       // some ranks, to be continued
+  std::set<int> left_out_;     // nodes
   std::set<int> ended_nodes_;  // without a failure
   std::set<int> failed_nodes_;
 };

@@ -112,6 +112,8 @@ struct BlockSpec {
   ExpertGroup experts = {};
   // The parameters, within the block, that other ranks of that group hold.
   std::vector<std::string> elsewhere = {};
+  // Its forward waits for numbers of its device (Pass::host_counts), so that it cannot be captured.
+  bool reads_back = false;
   friend bool operator==(const BlockSpec&, const BlockSpec&) = default;
 };
 
@@ -174,6 +176,13 @@ class FinishedListener {
   ~FinishedListener() = default;
 };
 
+// Numbers of rows that forward reads back where its tensors lie on a GPU, because later operations
+// have shapes by them. Kept from forward to backward of one micro-batch.
+struct HostCounts {
+  std::vector<std::int32_t> routed;    // nn/parts/experts.h: rows of each expert
+  std::vector<std::int32_t> received;  // with an expert group: nn/expert_axis.h
+};
+
 // The arguments of one forward or backward. The spans are in the order of the block's spec.
 struct Pass {
   Ops& ops;
@@ -205,9 +214,10 @@ struct Pass {
   // In backward, if gradients of weights are computed later: a block may leave those of its linear
   // layers to it. nullptr: backward computes all of them.
   WeightGradients* weight_gradients = nullptr;
-  TensorAxis* tensor = nullptr;    // of blocks that are made for a tensor group
-  ContextAxis* context = nullptr;  // of a setup with a context group
-  ExpertAxis* experts = nullptr;   // of blocks that are made for an expert group
+  TensorAxis* tensor = nullptr;       // of blocks that are made for a tensor group
+  ContextAxis* context = nullptr;     // of a setup with a context group
+  ExpertAxis* experts = nullptr;      // of blocks that are made for an expert group
+  HostCounts* host_counts = nullptr;  // of blocks that read back
 
   // Backward has finished with a parameter, by its index in the spec: later operations neither add
   // to its gradient nor read its value. So it can be reduced and updated during the rest of

@@ -20,12 +20,9 @@ namespace lockstep::ops {
 
 // What an implementation supports.
 struct Accepts {
-  Device device;               // where all tensors lie
-  bool f64 = false;            // as a compute type
-  bool z = false;              // in the backward of linear layers
-  bool shards = true;          // of tables and logits
-  bool windows = true;         // of attention
-  bool partial_rotary = true;  // of a part of every head
+  Device device;     // where all tensors lie
+  bool f64 = false;  // as a compute type
+  bool z = false;    // in the backward of linear layers
 };
 
 void check(const Linear& op, const Accepts& accepts = {});
@@ -55,6 +52,9 @@ void check(const RouteBackward& op, const Accepts& accepts = {});
 void check(const GatherTokens& op, const Accepts& accepts = {});
 void check(const CombineTokens& op, const Accepts& accepts = {});
 void check(const WeightRows& op, const Accepts& accepts = {});
+void check(const AddCounts& op, const Accepts& accepts = {});
+void check(const CountTargets& op, const Accepts& accepts = {});
+void check(const BalanceExperts& op, const Accepts& accepts = {});
 void check(const Rotary& op, const Accepts& accepts = {});
 void check(const DecodeAttention& op, const Accepts& accepts = {});
 void check(const Sample& op, const Accepts& accepts = {});

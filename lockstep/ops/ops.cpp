@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -57,42 +58,6 @@ Tensor part_of(const Tensor& flat, std::int64_t first, std::int64_t elements) {
 }
 
 }  // namespace
-
-void Ops::run(const ops::MergeAttention&) {
-  fail(ErrorCode::kUnsupported, "merge_attention: {} does not have it", name());
-}
-
-void Ops::run(const ops::CopyColumns&) {
-  fail(ErrorCode::kUnsupported, "copy_columns: {} does not have it", name());
-}
-
-void Ops::run(const ops::Route&) {
-  fail(ErrorCode::kUnsupported, "route: {} does not have it", name());
-}
-
-void Ops::run(const ops::RouteBackward&) {
-  fail(ErrorCode::kUnsupported, "route_backward: {} does not have it", name());
-}
-
-void Ops::run(const ops::GatherTokens&) {
-  fail(ErrorCode::kUnsupported, "gather_tokens: {} does not have it", name());
-}
-
-void Ops::run(const ops::CombineTokens&) {
-  fail(ErrorCode::kUnsupported, "combine_tokens: {} does not have it", name());
-}
-
-void Ops::run(const ops::WeightRows&) {
-  fail(ErrorCode::kUnsupported, "weight_rows: {} does not have it", name());
-}
-
-void Ops::run(const ops::HeadNorm&) {
-  fail(ErrorCode::kUnsupported, "head_norm: {} does not have it", name());
-}
-
-void Ops::run(const ops::HeadNormBackward&) {
-  fail(ErrorCode::kUnsupported, "head_norm_backward: {} does not have it", name());
-}
 
 void Ops::run(const ops::AdamSegments& call) {
   ops::check(call);
@@ -218,6 +183,33 @@ void Ops::run(const ops::Sample& call) {
     if (!ops::is_given(call.lengths)) continue;
     std::int32_t& length = call.lengths.as<std::int32_t>()[i];
     length = static_cast<std::int32_t>(std::min<std::int64_t>(length + 1, call.last_length));
+  }
+}
+
+void Ops::run(const ops::AddCounts& call) {
+  ops::check(call);
+  const auto counts = call.counts.as<const std::int32_t>();
+  const auto sums = call.sums.as<std::int32_t>();
+  for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += counts[i];
+}
+
+void Ops::run(const ops::CountTargets& call) {
+  ops::check(call);
+  call.count.as<std::int32_t>()[0] = static_cast<std::int32_t>(
+      std::ranges::count_if(call.targets.as<const std::int32_t>(),
+                            [](std::int32_t target) { return target != ops::kNoTarget; }));
+}
+
+void Ops::run(const ops::BalanceExperts& call) {
+  ops::check(call);
+  const auto counts = call.counts.as<const std::int32_t>();
+  double tokens = std::accumulate(counts.begin(), counts.end() - 1, 0.0);
+  tokens /= static_cast<double>(call.experts_per_token);
+  const double each = call.coefficient * static_cast<double>(counts.back()) *
+                      static_cast<double>(call.factor) / std::max(1.0, tokens * tokens);
+  const auto balance = call.balance.as<float>();
+  for (std::size_t e = 0; e < balance.size(); ++e) {
+    balance[e] = static_cast<float>(each * static_cast<double>(counts[e]));
   }
 }
 

@@ -93,23 +93,24 @@ class Ops {
   virtual void run(const ops::Quantize&) = 0;
   virtual void run(const ops::ScaledMatmul&) = 0;
   virtual void run(const ops::UpdateScaling&) = 0;
-  // By default Error(kUnsupported): a GPU divides no sequences and has neither experts nor norms of
-  // heads yet.
-  virtual void run(const ops::MergeAttention&);
-  virtual void run(const ops::CopyColumns&);
-  virtual void run(const ops::Route&);
-  virtual void run(const ops::RouteBackward&);
-  virtual void run(const ops::GatherTokens&);
-  virtual void run(const ops::CombineTokens&);
-  virtual void run(const ops::WeightRows&);
-  virtual void run(const ops::HeadNorm&);
-  virtual void run(const ops::HeadNormBackward&);
+  virtual void run(const ops::MergeAttention&) = 0;
+  virtual void run(const ops::CopyColumns&) = 0;
+  virtual void run(const ops::Route&) = 0;
+  virtual void run(const ops::RouteBackward&) = 0;
+  virtual void run(const ops::GatherTokens&) = 0;
+  virtual void run(const ops::CombineTokens&) = 0;
+  virtual void run(const ops::WeightRows&) = 0;
+  virtual void run(const ops::HeadNorm&) = 0;
+  virtual void run(const ops::HeadNormBackward&) = 0;
   // By default made of the operations above, on the CPU.
   virtual void run(const ops::AdamSegments&);
   virtual void run(const ops::ChunkedSumOfSquares&);
   virtual void run(const ops::ClipScale&);
   virtual void run(const ops::DecodeAttention&);
   virtual void run(const ops::Sample&);
+  virtual void run(const ops::AddCounts&);
+  virtual void run(const ops::CountTargets&);
+  virtual void run(const ops::BalanceExperts&);
 
   // Bytes of scratch memory that operations of such shapes need; all others need none.
   virtual std::size_t scratch(const LinearShape& shape) const = 0;  // for all of its passes

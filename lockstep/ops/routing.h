@@ -7,8 +7,6 @@
 //
 //   4 tokens, 2 of 3 experts each      a: 0 2   b: 1 0   c: 0 2   d: 2 0
 //   routed rows                        a b c d | b | a c d       expert 0 | 1 | 2
-//
-// CPUs have them; a GPU refuses them by name.
 #pragma once
 
 #include "lockstep/ops/arguments.h"
@@ -66,6 +64,30 @@ struct WeightRows {
   Tensor x;         // [rows, width]
   Tensor dx;        // [rows, width]
   Tensor dweights;  // [rows] statistic
+};
+
+// ---- numbers for the loss that balances the experts (nn/parts/expert_counts.h)
+
+// sums += counts.
+struct AddCounts {
+  Tensor counts;  // i32 [n]
+  Tensor sums;    // i32 [n]
+};
+
+// count[0] = the targets that are not kNoTarget.
+struct CountTargets {
+  Tensor targets;  // i32 [n]
+  Tensor count;    // i32 [1]
+};
+
+// balance[e] = coefficient factor targets counts[e] / max(1, tokens)^2, where tokens is the sum of
+// the counts of all experts, divided by k, and targets is the number behind these.
+struct BalanceExperts {
+  Tensor counts;                       // i32 [experts + 1]
+  std::int64_t experts_per_token = 1;  // k
+  double coefficient = 0;
+  Scalar factor = 1;
+  Tensor balance;  // f32 [experts]
 };
 
 }  // namespace lockstep::ops

@@ -122,6 +122,9 @@ void TimedOps::run(const ops::RouteBackward& call) { time_as(call, "routing"); }
 void TimedOps::run(const ops::GatherTokens& call) { time_as(call, "rows to experts"); }
 void TimedOps::run(const ops::CombineTokens& call) { time_as(call, "rows of experts"); }
 void TimedOps::run(const ops::WeightRows& call) { time_as(call, "rows of experts"); }
+void TimedOps::run(const ops::AddCounts& call) { time_as(call, "balance of experts"); }
+void TimedOps::run(const ops::CountTargets& call) { time_as(call, "balance of experts"); }
+void TimedOps::run(const ops::BalanceExperts& call) { time_as(call, "balance of experts"); }
 void TimedOps::run(const ops::HeadNorm& call) { time_as(call, "norm of heads"); }
 void TimedOps::run(const ops::HeadNormBackward& call) { time_as(call, "norm of heads, backward"); }
 void TimedOps::run(const ops::Rotary& call) { time_as(call, "rotary"); }

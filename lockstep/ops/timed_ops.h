@@ -74,6 +74,9 @@ class TimedOps final : public Ops {
   void run(const ops::GatherTokens& call) override;
   void run(const ops::CombineTokens& call) override;
   void run(const ops::WeightRows& call) override;
+  void run(const ops::AddCounts& call) override;
+  void run(const ops::CountTargets& call) override;
+  void run(const ops::BalanceExperts& call) override;
   void run(const ops::HeadNorm& call) override;
   void run(const ops::HeadNormBackward& call) override;
   void run(const ops::Rotary& call) override;

@@ -39,7 +39,8 @@ void SingleWorker::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if (count == 0) overlapped_.finish();  // no forward does it
   if ((!tree && index > 0) || mover_.moves_gradients()) return;
   zeroes_later_ = overlapped_.under_way();
-  if (!zeroes_later_) replica_->begin_gradients();
+  if (zeroes_later_) return;
+  count == 0 ? replica_->zero_gradients() : replica_->begin_gradients();
 }
 
 void SingleWorker::before_forward(std::size_t block) {

@@ -31,7 +31,7 @@ Floor ceiling_of(double bytes_per_second, double flops_per_second) {
 }
 
 TEST(LargeCases, AreThereForEveryOperationAndMoreThanATypicalOne) {
-  for (const OpDescription& one : gpu_op_descriptions()) {
+  for (const OpDescription& one : op_descriptions()) {
     ASSERT_NE(one.large.cases, nullptr) << one.name;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       const std::vector<OpCase> cases = one.large.cases(dtype);

@@ -6,7 +6,6 @@
 #include <sys/stat.h>
 
 #include <cerrno>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -80,40 +79,6 @@ class TrainElastic : public TrainRanks {
     ASSERT_TRUE(eventually([&] { return last_step("whole") >= steps; }, std::chrono::minutes(2)))
         << log();
     end("whole", launcher);
-  }
-
-  std::vector<nlohmann::json> metrics(const std::string& dir) const {
-    std::vector<nlohmann::json> lines;
-    std::ifstream file(folder / dir / "metrics.jsonl");
-    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
-    return lines;
-  }
-
-  // Every step once, with losses like those of "whole". Returns the largest difference.
-  void expect_losses_of_whole(const std::string& dir, double tolerance) const {
-    const auto mine = metrics(dir);
-    const auto whole = metrics("whole");
-    ASSERT_GE(whole.size(), mine.size());
-    ASSERT_FALSE(mine.empty());
-    double most = 0;
-    for (std::size_t i = 0; i < mine.size(); ++i) {
-      ASSERT_EQ(mine[i]["step"], i + 1);
-      ASSERT_EQ(mine[i]["tokens"], whole[i]["tokens"]);
-      most =
-          std::max(most, std::abs(mine[i]["loss"].get<double>() - whole[i]["loss"].get<double>()));
-    }
-    EXPECT_LE(most, tolerance);
-    fmt::print("{}: {} steps, largest difference of losses {:.2g}\n", dir, mine.size(), most);
-  }
-
-  // The numbers of ranks that the steps had, one after the other.
-  std::vector<int> ranks_of_steps(const std::string& dir) const {
-    std::vector<int> all;
-    for (const auto& line : metrics(dir)) {
-      const int ranks = line.value("ranks", 1);
-      if (all.empty() || all.back() != ranks) all.push_back(ranks);
-    }
-    return all;
   }
 
   // What the record of the run has, of which the live page makes its marks.
@@ -337,8 +302,8 @@ TEST_F(TrainElastic, SaysWhatCannotBe) {
   EXPECT_THAT(refusal("--ranks two:4"), HasSubstr("like --ranks 2:4"));
   EXPECT_THAT(refusal("--ranks 2 --spares -1"), HasSubstr("--spares"));
   EXPECT_THAT(refusal("--ranks 2:8"), HasSubstr("start 4 or fewer"));
-  EXPECT_THAT(refusal("--ranks 2:4 --nodes 2 --rendezvous 127.0.0.1:1"),
-              HasSubstr("is for jobs on one node"));
+  EXPECT_THAT(refusal("--ranks 2 --nodes 2:1"), HasSubstr("write the fewest first: --nodes 1:2"));
+  EXPECT_THAT(refusal("--ranks 2 --nodes 1:2 parallel.tensor=2"), HasSubstr("not for meshes"));
   EXPECT_THAT(refusal("--ranks 2:4 parallel.strategy=parameter_server"),
               HasSubstr("not for parallel.strategy"));
   EXPECT_THAT(refusal("--ranks 2:4 parallel.tensor=2"), HasSubstr("not for meshes"));

@@ -36,9 +36,9 @@ class TrainNodes : public TrainRanks {
   // The launcher of a node, or one that takes the place of the node's last one.
   void start_node(int node, const std::string& arguments) {
     launchers_[node] = start_command(fmt::format(
-        "{} exec {}{} train {} --ranks 2 --nodes 2 --node-rank {} --rendezvous {} >> {} 2>&1",
-        kToken, command_begin_[node], in_build("lockstep"), arguments, node, address_,
-        (folder / log_name(node)).string()));
+        "{} exec {}{} train {} --ranks {} --nodes {} --node-rank {} --rendezvous {} >> {} 2>&1",
+        kToken, command_begin_[node], in_build("lockstep"), arguments, ranks_, nodes_, node,
+        address_, (folder / log_name(node)).string()));
   }
   void start_nodes(const std::string& arguments) {
     for (const int node : {0, 1}) {
@@ -119,6 +119,8 @@ class TrainNodes : public TrainRanks {
     expect_nobody_left(dir);
   }
 
+  std::string ranks_ = "2";       // --ranks
+  std::string nodes_ = "2";       // --nodes
   std::string address_;           // of the rendezvous
   std::string command_begin_[2];  // of the nodes' launchers
 

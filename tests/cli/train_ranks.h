@@ -4,8 +4,12 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -60,6 +64,40 @@ class TrainRanks : public TrainCommand {
     }
     return found;
   }
+  std::vector<nlohmann::json> metrics(const std::string& dir) const {
+    std::vector<nlohmann::json> lines;
+    std::ifstream file(folder / dir / "metrics.jsonl");
+    for (std::string line; std::getline(file, line);) lines.push_back(nlohmann::json::parse(line));
+    return lines;
+  }
+
+  // Every step once, with losses like those of "whole". Returns the largest difference.
+  void expect_losses_of_whole(const std::string& dir, double tolerance) const {
+    const auto mine = metrics(dir);
+    const auto whole = metrics("whole");
+    ASSERT_GE(whole.size(), mine.size());
+    ASSERT_FALSE(mine.empty());
+    double most = 0;
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      ASSERT_EQ(mine[i]["step"], i + 1);
+      ASSERT_EQ(mine[i]["tokens"], whole[i]["tokens"]);
+      most =
+          std::max(most, std::abs(mine[i]["loss"].get<double>() - whole[i]["loss"].get<double>()));
+    }
+    EXPECT_LE(most, tolerance);
+    fmt::print("{}: {} steps, largest difference of losses {:.2g}\n", dir, mine.size(), most);
+  }
+
+  // The numbers of ranks that the steps had, one after the other.
+  std::vector<int> ranks_of_steps(const std::string& dir) const {
+    std::vector<int> all;
+    for (const auto& line : metrics(dir)) {
+      const int ranks = line.value("ranks", 1);
+      if (all.empty() || all.back() != ranks) all.push_back(ranks);
+    }
+    return all;
+  }
+
   void expect_nobody_left(const std::string& dir) const {
     EXPECT_TRUE(eventually([&] { return processes(dir).empty(); }, std::chrono::seconds(20)));
   }

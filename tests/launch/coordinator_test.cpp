@@ -4,75 +4,23 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "lockstep/base/error.h"
+#include "tests/launch/coordinated.h"
 
 namespace lockstep {
 namespace {
 
 using namespace std::chrono_literals;
+using coordinated::CoordinatorTest;
+using coordinated::fresh;
+using coordinated::Kind;
+using coordinated::kNow;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using Kind = JobMessage::Kind;
-
-const Deadline kNow = Deadline(1h);
-
-NodeFacts fresh(const std::string& job = "") { return {.ranks = 2, .restarts = 2, .job = job}; }
-
-class CoordinatorTest : public ::testing::Test {
- protected:
-  static Coordinator make(const std::vector<NodeFacts>& facts, int restarts = 2) {
-    return Coordinator({.nodes = static_cast<int>(facts.size()),
-                        .ranks_per_node = 2,
-                        .restarts = restarts,
-                        .has_links = true,
-                        .grace = 5s,
-                        .rejoin_timeout = 10min},
-                       facts);
-  }
-  CoordinatorTest() : coordinator_(make({fresh("job a"), fresh()})) {}
-
-  std::optional<Coordinator::Action> advance(Deadline now = kNow, bool asked_to_stop = false) {
-    return coordinator_.advance(now, asked_to_stop);
-  }
-  // What it tells all nodes now; nothing else may be due.
-  JobMessage told(Deadline now = kNow) {
-    const auto action = advance(now);
-    if (!action || !action->tell || action->end || action->stop) {
-      ADD_FAILURE() << "it tells nothing";
-      return {};
-    }
-    return *action->tell;
-  }
-  void begin(int generation = 0) {
-    const JobMessage message = told();
-    EXPECT_EQ(message.kind, Kind::kBegin);
-    EXPECT_EQ(message.generation, generation);
-    EXPECT_FALSE(advance());
-  }
-  JobMessage lost(int generation = 0, bool blames = false) const {
-    JobMessage message{.kind = Kind::kLost, .generation = generation, .exit_code = 137};
-    message.blames = blames;
-    message.text = blames ? "rank 2 is at fault" : "rank 2 was killed";
-    return message;
-  }
-  void ready(int node, std::vector<int> kept, int generation = 0) {
-    coordinator_.hear(
-        node, {.kind = Kind::kReady, .generation = generation, .ranks = std::move(kept)}, kNow);
-  }
-  void waits(int rank, std::vector<int> hung) {
-    JobMessage message{.kind = Kind::kWaits, .generation = 0, .rank = rank};
-    message.ranks = std::move(hung);
-    message.text = "no answer";
-    coordinator_.hear(rank / 2, message, kNow);
-  }
-
-  Coordinator coordinator_;
-};
 
 TEST_F(CoordinatorTest, BeginsWithGenerationZero) {
   const JobMessage message = told();
@@ -317,228 +265,6 @@ TEST_F(CoordinatorTest, StopsAsAskedWithOneMoreGenerationIfRanksHaveKeptStates) 
   ASSERT_TRUE(in_vain);
   EXPECT_TRUE(in_vain->stop);
   EXPECT_THAT(in_vain->say, ElementsAre(HasSubstr("are not saved")));
-}
-
-// Four ranks on one node, of which two must be left.
-class ElasticCoordinator : public CoordinatorTest {
- protected:
-  void make_job(int restarts, int spares = 0, int least = 2) {
-    NodeFacts facts = fresh("job a");
-    facts.ranks = 4;
-    coordinator_ = Coordinator({.nodes = 1,
-                                .ranks_per_node = 4,
-                                .restarts = restarts,
-                                .has_links = true,
-                                .least = least,
-                                .spares = spares,
-                                .grace = 5s,
-                                .rejoin_timeout = 10min},
-                               std::vector{facts});
-    const JobMessage message = told();
-    EXPECT_EQ(message.kind, Kind::kBegin);
-    EXPECT_EQ(message.count, 4);
-    EXPECT_FALSE(advance());
-    reach(7);
-  }
-  void reach(std::int64_t step, Deadline now = kNow) { coordinator_.reach(step, now); }
-  void pool(int warm, int starting) {
-    JobMessage message{.kind = Kind::kPool};
-    message.warm = warm;
-    message.starting = starting;
-    coordinator_.hear(0, message, kNow);
-  }
-  // A rank is killed; those that are left wait. What begins then.
-  std::optional<Coordinator::Action> after_loss(int generation, const std::vector<int>& kept,
-                                                int failed, bool asked_to_stop = false) {
-    coordinator_.hear(0, lost(generation), kNow);
-    EXPECT_EQ(told().kind, Kind::kRecover);
-    EXPECT_FALSE(advance());
-    JobMessage message{.kind = Kind::kReady, .generation = generation, .ranks = kept};
-    message.count = failed;
-    coordinator_.hear(0, message, kNow);
-    return advance(kNow, asked_to_stop);
-  }
-  void regroup(int generation, int ranks) {
-    for (int rank = 0; rank < ranks; ++rank) {
-      EXPECT_FALSE(advance());
-      JobMessage message{.kind = Kind::kWaits, .generation = generation, .rank = rank};
-      message.regrouped = true;
-      coordinator_.hear(0, message, kNow);
-    }
-    const JobMessage recover = told();
-    EXPECT_EQ(recover.kind, Kind::kRecover);
-    std::vector<int> kept(static_cast<std::size_t>(ranks));
-    std::iota(kept.begin(), kept.end(), 0);
-    ready(0, kept, generation);
-  }
-  void resize(int ranks) {
-    JobMessage message{.kind = Kind::kResize};
-    message.count = ranks;
-    coordinator_.hear(0, message, kNow);
-  }
-};
-
-TEST_F(ElasticCoordinator, TakesARestartAndThenGoesOnWithFewerRanks) {
-  make_job(1);
-  auto action = after_loss(0, {0, 1, 3}, 1);
-  ASSERT_TRUE(action && action->tell);
-  EXPECT_EQ(action->tell->count, 4);
-  EXPECT_THAT(action->say, ElementsAre(HasSubstr("0 restarts are left")));
-  reach(8);
-  action = after_loss(1, {0, 2, 3}, 1);
-  ASSERT_TRUE(action && action->tell);
-  EXPECT_EQ(action->tell->count, 3);
-  EXPECT_THAT(action->say, ElementsAre(HasSubstr("no restart is left"),
-                                       HasSubstr("continues with 3 ranks instead of 4")));
-  EXPECT_FALSE(advance());
-}
-
-TEST_F(ElasticCoordinator, GrowsWhenARestartIsLeftAgain) {
-  make_job(1);
-  after_loss(0, {0, 1, 3}, 1);
-  after_loss(1, {0, 1, 2}, 1);
-  reach(8);
-  reach(9, kNow + 59min);
-  EXPECT_FALSE(advance());
-  reach(10, kNow + 61min);
-  auto action = advance();
-  ASSERT_TRUE(action);
-  EXPECT_EQ(action->start, 1);
-  pool(0, 1);
-  EXPECT_FALSE(advance());
-  pool(1, 0);
-  const JobMessage message = told();
-  EXPECT_EQ(message.kind, Kind::kRegroup);
-  EXPECT_EQ(message.generation, 2);
-  regroup(2, 3);
-  action = advance();
-  ASSERT_TRUE(action && action->tell);
-  EXPECT_EQ(action->tell->count, 4);
-  EXPECT_THAT(action->say, ElementsAre("the job continues with 4 ranks instead of 3"));
-}
-
-TEST_F(ElasticCoordinator, GivesTheJobTheRanksThatSomebodyAsksFor) {
-  make_job(0);
-  resize(2);
-  EXPECT_EQ(told().kind, Kind::kRegroup);
-  regroup(0, 4);
-  EXPECT_EQ(advance()->tell->count, 2);
-  reach(8);
-  EXPECT_FALSE(advance());
-  resize(4);
-  const auto action = advance();
-  ASSERT_TRUE(action);
-  EXPECT_EQ(action->start, 2);
-  pool(1, 1);
-  EXPECT_FALSE(advance());  // one joins with the other
-  pool(2, 0);
-  EXPECT_EQ(told().kind, Kind::kRegroup);
-  regroup(1, 2);
-  EXPECT_EQ(advance()->tell->count, 4);
-}
-
-// The ranks could not save what the next generation needs.
-TEST_F(ElasticCoordinator, KeepsItsRanksUntilSomebodyAsksAgain) {
-  make_job(0);
-  resize(2);
-  const JobMessage first = told();
-  EXPECT_EQ(first.kind, Kind::kRegroup);
-  EXPECT_EQ(first.count, 1);
-  JobMessage stays{.kind = Kind::kStays, .generation = 0, .count = first.count};
-  coordinator_.hear(0, stays, kNow);
-  EXPECT_THAT(told().text, HasSubstr("the job keeps its 4 ranks"));
-  EXPECT_FALSE(advance());
-  resize(3);
-  const JobMessage second = told();
-  EXPECT_EQ(second.kind, Kind::kRegroup);
-  EXPECT_EQ(second.count, 2);
-  coordinator_.hear(0, stays, kNow);  // the answer to the first, again
-  regroup(0, 4);
-  EXPECT_EQ(advance()->tell->count, 3);
-}
-
-TEST_F(ElasticCoordinator, PutsASpareInTheRanksPlaceAndStartsAnother) {
-  make_job(1, 1, 4);
-  auto action = advance();
-  ASSERT_TRUE(action);
-  EXPECT_EQ(action->start, 1);  // takes no restart
-  pool(1, 0);
-  EXPECT_FALSE(advance());
-  action = after_loss(0, {0, 1, 3}, 1);
-  ASSERT_TRUE(action && action->tell);
-  EXPECT_EQ(action->tell->count, 4);
-  EXPECT_THAT(action->say, IsEmpty());
-  pool(0, 0);
-  reach(8);
-  action = advance();
-  ASSERT_TRUE(action);
-  EXPECT_EQ(action->start, 1);  // a restart
-  pool(1, 0);
-  EXPECT_EQ(after_loss(1, {0, 1, 3}, 1)->tell->count, 4);
-  pool(0, 0);
-  reach(9);
-  EXPECT_FALSE(advance());
-  action = after_loss(2, {0, 1, 3}, 1);
-  ASSERT_TRUE(action && action->end_after);
-  EXPECT_EQ(action->end_after->exit_code, 137);
-  EXPECT_EQ(action->tell->count, 3);  // they save
-}
-
-// The pool has not reported yet that its spare is a rank now.
-TEST_F(ElasticCoordinator, DoesNotRegroupForASpareThatTakesPart) {
-  make_job(0, 1);
-  EXPECT_EQ(advance()->start, 1);
-  pool(1, 0);
-  const auto action = after_loss(0, {0, 1}, 2);
-  ASSERT_TRUE(action && action->tell);
-  EXPECT_EQ(action->tell->count, 3);
-  EXPECT_FALSE(advance());
-  pool(0, 0);
-  EXPECT_FALSE(advance());
-}
-
-TEST_F(ElasticCoordinator, EndsTheJobWithFewerThanItNeeds) {
-  make_job(0, 0, 3);
-  auto action = after_loss(0, {1, 2}, 2);
-  ASSERT_TRUE(action && action->end_after && action->tell);
-  EXPECT_EQ(action->tell->count, 2);
-  EXPECT_THAT(action->say,
-              ElementsAre(HasSubstr("no restart is left"),
-                          "2 ranks are left, and the job needs 3 (--ranks 3:4): it saves and ends",
-                          HasSubstr("2 ranks instead of 4")));
-  make_job(0, 0, 3);
-  action = after_loss(0, {}, 2);  // nobody has states
-  ASSERT_TRUE(action && action->end);
-  EXPECT_FALSE(action->tell);
-  EXPECT_EQ(action->end->text, "rank 2 was killed");
-}
-
-// Nobody knows which of them is at fault, so it may happen again and again.
-TEST_F(ElasticCoordinator, TakesARestartWhereNoRankHasFailed) {
-  make_job(1);
-  auto action = after_loss(0, {0, 1, 2, 3}, 0);
-  ASSERT_TRUE(action && action->tell);
-  EXPECT_EQ(action->tell->count, 4);
-  EXPECT_THAT(action->say, ElementsAre(HasSubstr("0 restarts are left")));
-  action = after_loss(1, {0, 1, 2, 3}, 0);
-  ASSERT_TRUE(action && action->end);
-}
-
-TEST_F(ElasticCoordinator, StopsWithTheRanksThatAreLeft) {
-  make_job(3, 0, 4);
-  const auto action = after_loss(0, {0, 1, 3}, 1, true);
-  ASSERT_TRUE(action && action->tell);
-  EXPECT_EQ(action->tell->count, 3);
-  EXPECT_FALSE(action->end_after);
-}
-
-TEST_F(ElasticCoordinator, EvictsNobodyWhileItRegroups) {
-  make_job(2);
-  resize(2);
-  EXPECT_EQ(told().kind, Kind::kRegroup);
-  JobMessage slow{.kind = Kind::kSlow, .ranks = {2}};
-  coordinator_.hear(0, slow, kNow);
-  EXPECT_FALSE(advance());
 }
 
 }  // namespace

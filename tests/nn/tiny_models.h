@@ -43,11 +43,6 @@ inline constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16
 
 inline bool has_experts(Tiny tiny) { return tiny == Tiny::kMixtral || tiny == Tiny::kOddMixtral; }
 
-// Whether it has parts that CPUs alone have.
-inline bool needs_cpu(Tiny tiny) {
-  return has_experts(tiny) || tiny == Tiny::kQwen3 || tiny == Tiny::kGptNeox;
-}
-
 inline std::string name(Tiny tiny) {
   switch (tiny) {
     case Tiny::kGpt2:

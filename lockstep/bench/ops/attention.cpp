@@ -329,6 +329,22 @@ std::vector<OpCase> attention_row_large(DType dtype) {
   return {one};
 }
 
+// A window of a quarter of the sequences.
+AttentionOptions large_window(DType dtype) {
+  return {.shape = {Large::kLlamaBatch, Large::kLlamaSequence, Large::kLlamaSequence,
+                    Large::kLlamaHeads, Large::kLlamaKvHeads, 128, true, dtype,
+                    Large::kLlamaSequence / 4},
+          .packed = true,
+          .gap = 0};
+}
+
+std::vector<OpCase> attention_window_large(DType dtype) {
+  return {attention_case(large_window(dtype))};
+}
+std::vector<OpCase> attention_window_backward_large(DType dtype) {
+  return {attention_backward_case(large_window(dtype))};
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_attention() {
@@ -341,9 +357,8 @@ std::vector<OpDescription> describe_attention() {
           {"attention_window",
            attention_window_cases,
            attention_window_typical,
-           {},
-           "attention",
-           false},
+           {attention_window_large},
+           "attention"},
           {"attention_backward",
            attention_backward_cases,
            attention_backward_typical,
@@ -351,9 +366,8 @@ std::vector<OpDescription> describe_attention() {
           {"attention_window_backward",
            attention_window_backward_cases,
            attention_window_backward_typical,
-           {},
-           "attention_backward",
-           false}};
+           {attention_window_backward_large},
+           "attention_backward"}};
 }
 
 }  // namespace lockstep::bench

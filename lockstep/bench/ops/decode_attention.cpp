@@ -86,7 +86,8 @@ std::vector<OpCase> window_step_cases(DType dtype) {
   for (const Step& step :
        {Step{1, 5, 1, 1, 4, false, {}, 1}, Step{3, 17, 2, 1, 6, true, {}, 4},
         Step{2, 70, 4, 2, 64, true, {}, 30, 16}, Step{2, 40, 3, 3, 20, true, {}, 0, 6},
-        Step{1, 131, 12, 1, 16, true, {}, 200}}) {
+        Step{1, 131, 12, 1, 16, true, {}, 200}, Step{2, 300, 6, 2, 128, true, {}, 129, 64},
+        Step{3, 200, 9, 1, 40, true, {}, 1, 8}, Step{2, 90, 4, 2, 64, true, {}, 65}}) {
     cases.push_back(step_case(dtype, step));
   }
   return cases;
@@ -109,6 +110,14 @@ std::vector<OpCase> step_large(DType dtype) {
                             Large::kLlamaHeadSize, true})};
 }
 
+std::vector<OpCase> window_step_large(DType dtype) {
+  Step step{
+      8,   Large::kLlamaSequence, Large::kLlamaHeads, Large::kLlamaKvHeads, Large::kLlamaHeadSize,
+      true};
+  step.window = Large::kLlamaSequence / 4;
+  return {step_case(dtype, step)};
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_decode_attention() {
@@ -116,9 +125,8 @@ std::vector<OpDescription> describe_decode_attention() {
           {"decode_attention_window",
            window_step_cases,
            window_step_typical,
-           {},
-           "decode_attention",
-           false}};
+           {window_step_large},
+           "decode_attention"}};
 }
 
 }  // namespace lockstep::bench

@@ -66,15 +66,4 @@ const std::vector<OpDescription>& op_descriptions() {
   return kAll;
 }
 
-const std::vector<OpDescription>& gpu_op_descriptions() {
-  static const std::vector<OpDescription> kOnGpus = [] {
-    std::vector<OpDescription> all;
-    for (const OpDescription& one : op_descriptions()) {
-      if (one.on_gpus) all.push_back(one);
-    }
-    return all;
-  }();
-  return kOnGpus;
-}
-
 }  // namespace lockstep::bench

@@ -146,14 +146,11 @@ struct OpDescription {
   OpCase (*typical)(DType) = nullptr;
   LargeCases large = {};
   std::string use_of = {};  // the operation whose use it is
-  bool on_gpus = true;      // false: CPUs alone have it
 
   const std::string& operation() const { return use_of.empty() ? name : use_of; }
 };
 
 // All of them, by area.
 const std::vector<OpDescription>& op_descriptions();
-// Those that GPUs have.
-const std::vector<OpDescription>& gpu_op_descriptions();
 
 }  // namespace lockstep::bench

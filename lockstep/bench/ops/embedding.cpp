@@ -11,15 +11,20 @@ struct EmbeddingSizes {
   bool positions = true;
   bool types = false;
   double dropout = 0;
+  std::int64_t first_token = 0;
+  std::int64_t shard = 0;  // rows of the tokens' table from first_token on; 0: all
 
   static constexpr std::int64_t kTypes = 2;
+  std::int64_t table_rows() const { return shard > 0 ? shard : vocabulary; }
+  std::int64_t whole() const { return shard > 0 ? vocabulary : 0; }
   std::int64_t rows() const { return batch * sequence; }
   std::int64_t places() const { return sequence + 3; }  // more than are used
   ops::Dropout dropping() const {
     return {.probability = dropout, .seed = 21, .step = 2, .first = 400};
   }
   std::string text() const {
-    return fmt::format("{} x {} tokens of {}, {} wide{}{}{}", batch, sequence, vocabulary, width,
+    return fmt::format("{} x {} tokens of {}{}, {} wide{}{}{}", batch, sequence, vocabulary,
+                       shard > 0 ? fmt::format(", {} from {} on", shard, first_token) : "", width,
                        positions ? ", positions" : "", types ? ", types" : "",
                        dropout > 0 ? fmt::format(", p {}", dropout) : "");
   }
@@ -33,6 +38,21 @@ std::vector<EmbeddingSizes> odd_embeddings() {
           {3, 31, 65, 11, false, false},
           {3, 7, 67, 3, true, true, 0.1},
           {2, 13, 3, 50257, true, false, 0.5}};
+}
+
+// A shard in the middle, one row, the last rows; and one that no token may hit.
+std::vector<EmbeddingSizes> embedding_shards() {
+  const auto shard = [](EmbeddingSizes sizes, std::int64_t first, std::int64_t rows) {
+    sizes.first_token = first;
+    sizes.shard = rows;
+    return sizes;
+  };
+  return {shard({1, 1, 1, 2, false}, 1, 1),
+          shard({2, 17, 3, 30, true, true}, 10, 11),
+          shard({3, 31, 65, 11, false, false}, 0, 4),
+          shard({0, 5, 4, 9}, 3, 3),
+          shard({3, 7, 64, 12, true, true, 0.1}, 8, 4),
+          shard({2, 13, 8, 50257, true, false, 0.5}, 40000, 17)};
 }
 
 std::vector<OpField> index_fields(const EmbeddingSizes& sizes) {
@@ -50,7 +70,7 @@ struct Table {
 };
 
 std::vector<Table> tables(const EmbeddingSizes& sizes, const std::string& prefix) {
-  std::vector<Table> all = {{prefix + "tokens_table", {sizes.vocabulary, sizes.width}}};
+  std::vector<Table> all = {{prefix + "tokens_table", {sizes.table_rows(), sizes.width}}};
   if (sizes.positions) all.push_back({prefix + "positions_table", {sizes.places(), sizes.width}});
   if (sizes.types) all.push_back({prefix + "types_table", {EmbeddingSizes::kTypes, sizes.width}});
   return all;
@@ -75,7 +95,9 @@ OpCase embedding_case(DType dtype, const EmbeddingSizes& sizes) {
                            .positions_table = t["positions_table"],
                            .types_table = t["types_table"],
                            .dropout = sizes.dropping(),
-                           .y = t["y"]});
+                           .y = t["y"],
+                           .first_token = sizes.first_token,
+                           .vocabulary = sizes.whole()});
   };
   gradient.backward = [sizes](Ops& ops, const Tensors& t) {
     ops.run(ops::EmbeddingBackward{.tokens = t["tokens"],
@@ -85,7 +107,9 @@ OpCase embedding_case(DType dtype, const EmbeddingSizes& sizes) {
                                    .dropout = sizes.dropping(),
                                    .dtokens_table = t["dtokens_table"],
                                    .dpositions_table = t["dpositions_table"],
-                                   .dtypes_table = t["dtypes_table"]});
+                                   .dtypes_table = t["dtypes_table"],
+                                   .first_token = sizes.first_token,
+                                   .vocabulary = sizes.whole()});
   };
   if (sizes.vocabulary < 1000) one.gradient = gradient;
   // A row of y, of the tokens' table, and the positions once.
@@ -117,10 +141,12 @@ OpCase embedding_backward_case(DType dtype, const EmbeddingSizes& sizes, DType g
                                    .dropout = sizes.dropping(),
                                    .dtokens_table = t["dtokens_table"],
                                    .dpositions_table = t["dpositions_table"],
-                                   .dtypes_table = t["dtypes_table"]});
+                                   .dtypes_table = t["dtypes_table"],
+                                   .first_token = sizes.first_token,
+                                   .vocabulary = sizes.whole()});
   };
   one.scratch = [sizes](const Ops& ops) {
-    return ops.embedding_scratch(sizes.rows(), sizes.width, sizes.vocabulary);
+    return ops.embedding_scratch(sizes.rows(), sizes.width, sizes.table_rows());
   };
   const auto width = static_cast<double>(sizes.width);
   one.bytes_moved =
@@ -140,6 +166,23 @@ std::vector<OpCase> embedding_cases(DType dtype) {
 std::vector<OpCase> embedding_backward_cases(DType dtype) {
   std::vector<OpCase> cases;
   for (const EmbeddingSizes& sizes : odd_embeddings()) {
+    cases.push_back(embedding_backward_case(dtype, sizes, DType::kF32));
+    if (is_narrow(dtype)) cases.push_back(embedding_backward_case(dtype, sizes, dtype));
+  }
+  return cases;
+}
+
+std::vector<OpCase> embedding_shard_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const EmbeddingSizes& sizes : embedding_shards()) {
+    cases.push_back(embedding_case(dtype, sizes));
+  }
+  return cases;
+}
+
+std::vector<OpCase> embedding_backward_shard_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const EmbeddingSizes& sizes : embedding_shards()) {
     cases.push_back(embedding_backward_case(dtype, sizes, DType::kF32));
     if (is_narrow(dtype)) cases.push_back(embedding_backward_case(dtype, sizes, dtype));
   }
@@ -174,6 +217,26 @@ std::vector<OpCase> embedding_backward_large(DType dtype) {
   return cases;
 }
 
+// One of four ranks.
+EmbeddingSizes quarter(EmbeddingSizes sizes) {
+  sizes.shard = sizes.vocabulary / 4;
+  sizes.first_token = sizes.shard;
+  return sizes;
+}
+
+OpCase embedding_shard_typical(DType dtype) {
+  return embedding_case(dtype, quarter(kTypicalEmbedding));
+}
+OpCase embedding_backward_shard_typical(DType dtype) {
+  return embedding_backward_case(dtype, quarter(kTypicalEmbedding), DType::kF32);
+}
+std::vector<OpCase> embedding_shard_large(DType dtype) {
+  return {embedding_case(dtype, quarter(kLargeEmbeddings[1]))};
+}
+std::vector<OpCase> embedding_backward_shard_large(DType dtype) {
+  return {embedding_backward_case(dtype, quarter(kLargeEmbeddings[1]), DType::kF32)};
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_embedding() {
@@ -181,7 +244,17 @@ std::vector<OpDescription> describe_embedding() {
           {"embedding_backward",
            embedding_backward_cases,
            embedding_backward_typical,
-           {embedding_backward_large}}};
+           {embedding_backward_large}},
+          {"embedding_shard",
+           embedding_shard_cases,
+           embedding_shard_typical,
+           {embedding_shard_large},
+           "embedding"},
+          {"embedding_backward_shard",
+           embedding_backward_shard_cases,
+           embedding_backward_shard_typical,
+           {embedding_backward_shard_large},
+           "embedding_backward"}};
 }
 
 }  // namespace lockstep::bench

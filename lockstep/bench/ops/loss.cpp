@@ -63,6 +63,122 @@ std::vector<OpCase> cross_entropy_large(DType dtype) {
           cross_entropy_case(dtype, 4096, Large::kLlamaVocabulary, true)};
 }
 
+// ---- of shards
+
+// Logits `classes` from `first` on of `all`, and this one among `shards`.
+struct LogitShard {
+  std::int64_t rows, classes, first, all;
+  std::int64_t shards = 2, shard = 0;
+
+  std::string text() const {
+    return fmt::format("{} x {} from {} on of {}", rows, classes, first, all);
+  }
+};
+
+void run_statistics(Ops& ops, const Tensors& t, const LogitShard& of, const Tensor& statistics) {
+  ops.run(ops::LogitStatistics{.logits = t["logits"],
+                               .targets = t["targets"],
+                               .first_class = of.first,
+                               .all_classes = of.all,
+                               .statistics = statistics});
+}
+
+OpCase statistics_case(DType dtype, const LogitShard& of) {
+  OpCase one;
+  one.name = of.text();
+  one.fields = {
+      input("targets", DType::kI32, {of.rows}, targets(of.all)),
+      input("logits", dtype, {of.rows, of.classes}, normal(2), Freedom::kLast),
+      output("statistics", statistic(dtype), {of.rows, ops::kLogitStatistics}, {.relative = 64})};
+  one.run = [of](Ops& ops, const Tensors& t) { run_statistics(ops, t, of, t["statistics"]); };
+  return one;
+}
+
+// The statistics of the other shards are made up.
+template <class S>
+void fill_others(const Tensors& t, const LogitShard& of) {
+  const auto statistics = t["statistics"].as<S>();
+  const auto targets = t["targets"].as<const std::int32_t>();
+  const std::int64_t has_target = of.shard == 0 ? 1 : 0;  // where this shard has not
+  for (std::int64_t shard = 0; shard < of.shards; ++shard) {
+    if (shard == of.shard) continue;
+    for (std::int64_t row = 0; row < of.rows; ++row) {
+      const std::int32_t target = targets[static_cast<std::size_t>(row)];
+      const bool own = target >= of.first && target < of.first + of.classes;
+      const S largest = static_cast<S>(0.5 * static_cast<double>(shard));
+      const S one[] = {largest, static_cast<S>(3 + shard),
+                       shard == has_target && !own ? largest - static_cast<S>(0.25) : S{0}};
+      const std::int64_t at = (shard * of.rows + row) * ops::kLogitStatistics;
+      for (std::size_t i = 0; i < std::size(one); ++i) {
+        statistics[static_cast<std::size_t>(at) + i] = one[i];
+      }
+    }
+  }
+}
+
+OpCase shard_case(DType dtype, const LogitShard& of, bool gradient) {
+  OpCase one;
+  one.name = of.text() + (gradient ? ", gradient" : "");
+  const Shape shape{of.rows, of.classes};
+  const DType statistics = statistic(dtype);
+  one.fields = {input("targets", DType::kI32, {of.rows}, targets(of.all)),
+                input("statistics", statistics, {of.shards, of.rows, ops::kLogitStatistics},
+                      uniform(1, 2), Freedom::kFirst),
+                output("losses", statistics, {of.rows}, {.relative = 8, .noise = 64}),
+                gradient ? updated("logits", dtype, shape, normal(2),
+                                   {.relative = relative_of_exp(dtype), .noise = 1}, Freedom::kLast)
+                         : input("logits", dtype, shape, normal(2), Freedom::kLast)};
+  one.prepare = [of, statistics](Ops& ops, const Tensors& t) {
+    run_statistics(ops, t, of, t["statistics"].row(of.shard));
+    if (statistics == DType::kF64) return fill_others<double>(t, of);
+    fill_others<float>(t, of);
+  };
+  one.run = [of, gradient](Ops& ops, const Tensors& t) {
+    ops.run(ops::CrossEntropy{.logits = t["logits"],
+                              .targets = t["targets"],
+                              .losses = t["losses"],
+                              .gradient = gradient,
+                              .factor = static_cast<float>(kFactor),
+                              .first_class = of.first,
+                              .all_classes = of.all,
+                              .statistics = t["statistics"]});
+  };
+  return one;
+}
+
+constexpr LogitShard kOddShards[] = {{1, 1, 0, 1, 1},
+                                     {3, 17, 17, 50, 3, 1},
+                                     {17, 3, 6, 9, 3, 2},
+                                     {0, 7, 7, 20, 2, 1},
+                                     {5, 64, 64, 256, 4, 1},
+                                     {31, 131, 0, 1000, 40, 0},
+                                     {3, 12565, 37692, 50257, 4, 3}};
+
+std::vector<OpCase> statistics_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const LogitShard& of : kOddShards) cases.push_back(statistics_case(dtype, of));
+  return cases;
+}
+
+std::vector<OpCase> shard_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const LogitShard& of : kOddShards) {
+    cases.push_back(shard_case(dtype, of, true));
+    cases.push_back(shard_case(dtype, of, false));
+  }
+  return cases;
+}
+
+// One of four ranks.
+constexpr LogitShard kTypicalShard{Typical::kLogitRows,
+                                   Typical::kVocabulary / 4,
+                                   Typical::kVocabulary / 4,
+                                   Typical::kVocabulary,
+                                   4,
+                                   1};
+constexpr LogitShard kLargeShard{
+    8192, Large::kLlamaVocabulary / 4, Large::kLlamaVocabulary / 4, Large::kLlamaVocabulary, 4, 1};
+
 enum class DxIs { kNone, kApart, kX };
 
 OpCase squared_error_case(DType dtype, std::int64_t rows, std::int64_t width, DxIs dx) {
@@ -123,6 +239,15 @@ std::vector<OpDescription> describe_loss() {
            cross_entropy_cases,
            cross_entropy_typical,
            {cross_entropy_large, kRowsBar}},
+          {"logit_statistics",
+           statistics_cases,
+           [](DType dtype) { return statistics_case(dtype, kTypicalShard); },
+           {[](DType dtype) { return std::vector{statistics_case(dtype, kLargeShard)}; }}},
+          {"cross_entropy_shard",
+           shard_cases,
+           [](DType dtype) { return shard_case(dtype, kTypicalShard, true); },
+           {[](DType dtype) { return std::vector{shard_case(dtype, kLargeShard, true)}; }},
+           "cross_entropy"},
           {"squared_error", squared_error_cases, squared_error_typical, {squared_error_large}}};
 }
 

@@ -284,8 +284,9 @@ struct HeadRows {
   std::int64_t rows, heads, head_size;
   std::int64_t first = 0;
   bool in_place = false;
+  std::int64_t further = 2;  // columns behind the heads
 
-  Shape shape() const { return {rows, first + heads * head_size + 2}; }
+  Shape shape() const { return {rows, first + heads * head_size + further}; }
 };
 
 OpCase head_norm_case(DType dtype, const HeadRows& of) {
@@ -329,8 +330,15 @@ OpCase head_norm_case(DType dtype, const HeadRows& of) {
   return one;
 }
 
-constexpr HeadRows kOddHeads[] = {{1, 1, 1},      {3, 2, 17, 4}, {0, 2, 8},
-                                  {131, 3, 5, 1}, {7, 6, 64},    {67, 1, 131, 3}};
+constexpr HeadRows kOddHeads[] = {{1, 1, 1},
+                                  {3, 2, 17, 4},
+                                  {0, 2, 8},
+                                  {131, 3, 5, 1},
+                                  {7, 6, 64},
+                                  {67, 1, 131, 3},
+                                  {7, 5, 64, 8, false, 8},
+                                  {35, 2, 128, 0, false, 0},
+                                  {3, 1, 264, 16, false, 0}};
 
 std::vector<OpCase> head_norm_cases(DType dtype) {
   std::vector<OpCase> cases;
@@ -342,9 +350,14 @@ std::vector<OpCase> head_norm_cases(DType dtype) {
   return cases;
 }
 
-OpCase head_norm_typical(DType dtype) {
-  return head_norm_case(dtype, {Typical::kRows, Typical::kHeads, Typical::kHeadSize});
-}
+constexpr HeadRows kTypicalHeads{Typical::kRows, Typical::kHeads, Typical::kHeadSize, 0, false, 0};
+
+OpCase head_norm_typical(DType dtype) { return head_norm_case(dtype, kTypicalHeads); }
+
+// Queries of a Qwen3.
+constexpr HeadRows kLargeHeads{Large::kLlamaRows, 32, 128, 0, false, 2048};
+
+std::vector<OpCase> head_norm_large(DType dtype) { return {head_norm_case(dtype, kLargeHeads)}; }
 
 OpCase head_norm_backward_case(DType dtype, DType gradient, const HeadRows& of) {
   OpCase one;
@@ -390,21 +403,26 @@ std::vector<OpCase> head_norm_backward_cases(DType dtype) {
 }
 
 OpCase head_norm_backward_typical(DType dtype) {
-  return head_norm_backward_case(dtype, dtype,
-                                 {Typical::kRows, Typical::kHeads, Typical::kHeadSize});
+  return head_norm_backward_case(dtype, dtype, kTypicalHeads);
+}
+
+std::vector<OpCase> head_norm_backward_large(DType dtype) {
+  return {head_norm_backward_case(dtype, dtype, kLargeHeads)};
 }
 
 }  // namespace
 
 std::vector<OpDescription> describe_norm() {
-  return {
-      {"norm", norm_cases, norm_typical, {norm_large, kRowsBar}},
-      {"norm_backward",
-       norm_backward_cases,
-       norm_backward_typical,
-       {norm_backward_large, kRowsBar}},
-      {"head_norm", head_norm_cases, head_norm_typical, {}, {}, false},
-      {"head_norm_backward", head_norm_backward_cases, head_norm_backward_typical, {}, {}, false}};
+  return {{"norm", norm_cases, norm_typical, {norm_large, kRowsBar}},
+          {"norm_backward",
+           norm_backward_cases,
+           norm_backward_typical,
+           {norm_backward_large, kRowsBar}},
+          {"head_norm", head_norm_cases, head_norm_typical, {head_norm_large}},
+          {"head_norm_backward",
+           head_norm_backward_cases,
+           head_norm_backward_typical,
+           {head_norm_backward_large}}};
 }
 
 }  // namespace lockstep::bench

@@ -105,11 +105,19 @@ std::vector<OpCase> rotary_large(DType dtype) {
                               .further_columns = 0})};
 }
 
+std::vector<OpCase> rotary_part_large(DType dtype) {
+  Turn turn = part(
+      {Large::kLlamaBatch, Large::kLlamaSequence, Large::kLlamaHeads, Large::kLlamaHeadSize / 4},
+      Large::kLlamaHeadSize);
+  turn.further_columns = 0;
+  return {rotary_case(dtype, turn)};
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_rotary() {
   return {{"rotary", rotary_cases, rotary_typical, {rotary_large}},
-          {"rotary_part", rotary_part_cases, rotary_part_typical, {}, "rotary", false}};
+          {"rotary_part", rotary_part_cases, rotary_part_typical, {rotary_part_large}, "rotary"}};
 }
 
 }  // namespace lockstep::bench

@@ -5,6 +5,7 @@
 
 #include "lockstep/bench/ops/descriptions.h"
 #include "lockstep/bench/ops/fields.h"
+#include "lockstep/ops/element.h"
 #include "lockstep/ops/routing.h"
 
 namespace lockstep::bench {
@@ -84,6 +85,40 @@ OpCase route_case(DType dtype, const Routing& routing) {
                                    .dlogits = t["dlogits"]});
       }};
   return one;
+}
+
+// Logits of few values, so that many are equal, or the largest always of one expert.
+enum class Logits { kEqual, kOfOne };
+
+OpCase route_case(DType dtype, const Routing& routing, Logits logits) {
+  OpCase one = route_case(dtype, routing);
+  one.name += logits == Logits::kEqual ? ", equal logits" : ", all to one";
+  one.gradient.reset();
+  one.prepare = [routing, logits](Ops&, const Tensors& t) {
+    ops::with_float_type(t["logits"].dtype(), [&]<class T>(T) {
+      const auto all = t["logits"].as<T>();
+      for (std::size_t i = 0; i < all.size(); ++i) {
+        const auto expert = i % static_cast<std::size_t>(routing.experts);
+        if (logits == Logits::kEqual) {
+          all[i] = ops::rounded<T>(static_cast<double>(i * 7 % 11 % 3));
+        } else if (expert + 1 == static_cast<std::size_t>(routing.experts)) {
+          all[i] = ops::rounded<T>(9);
+        }
+      }
+    });
+  };
+  return one;
+}
+
+std::vector<OpCase> route_cases(DType dtype) {
+  std::vector<OpCase> cases = cases_of(route_case, dtype);
+  cases.push_back(route_case(dtype, {3001, 5, 3}));  // more pairs than a part of a GPU takes
+  cases.push_back(route_case(dtype, {131, 40, 33}));
+  for (const Logits logits : {Logits::kEqual, Logits::kOfOne}) {
+    cases.push_back(route_case(dtype, {67, 8, 2}, logits));
+    cases.push_back(route_case(dtype, {17, 5, 1}, logits));
+  }
+  return cases;
 }
 
 // The first `chosen` experts of every token, one further for the next.
@@ -214,27 +249,103 @@ OpCase weight_rows_case(DType dtype, const Routing& routing) {
   return one;
 }
 
+// ---- numbers for the balance
+
+OpCase add_counts_case(DType, std::int64_t count) {
+  OpCase one;
+  one.name = fmt::format("{}", count);
+  one.fields = {input("counts", kIndex, {count}, indices(1000)),
+                updated("sums", kIndex, {count}, indices(1000), kExact)};
+  one.run = [](Ops& ops, const Tensors& t) {
+    ops.run(ops::AddCounts{.counts = t["counts"], .sums = t["sums"]});
+  };
+  return one;
+}
+
+OpCase count_targets_case(DType, std::int64_t count) {
+  OpCase one;
+  one.name = fmt::format("{}", count);
+  one.fields = {input("targets", kIndex, {count}, targets(7), Freedom::kFirst),
+                output("count", kIndex, {1}, kExact)};
+  one.run = [](Ops& ops, const Tensors& t) {
+    ops.run(ops::CountTargets{.targets = t["targets"], .count = t["count"]});
+  };
+  return one;
+}
+
+OpCase balance_case(DType, std::int64_t experts) {
+  OpCase one;
+  one.name = fmt::format("{} experts", experts);
+  one.fields = {input("counts", kIndex, {experts + 1}, indices(1000)),
+                output("balance", DType::kF32, {experts}, {})};
+  one.run = [](Ops& ops, const Tensors& t) {
+    ops.run(ops::BalanceExperts{.counts = t["counts"],
+                                .experts_per_token = 2,
+                                .coefficient = 0.02,
+                                .factor = 0.125,
+                                .balance = t["balance"]});
+  };
+  return one;
+}
+
+std::vector<OpCase> of_counts(OpCase (*one)(DType, std::int64_t), DType dtype) {
+  std::vector<OpCase> cases;
+  for (const std::int64_t count : {1, 7, 64, 1031}) cases.push_back(one(dtype, count));
+  return cases;
+}
+
+// A Mixtral of eight experts on the tokens of a Llama.
+constexpr Routing kLargeRouting{Large::kLlamaRows, 8, 2, 4096};
+
 }  // namespace
 
 std::vector<OpDescription> describe_routing() {
   const auto description = [](const char* name, std::vector<OpCase> (*cases)(DType),
-                              OpCase (*typical)(DType)) {
-    return OpDescription{.name = name, .cases = cases, .typical = typical, .on_gpus = false};
+                              OpCase (*typical)(DType), std::vector<OpCase> (*large)(DType)) {
+    return OpDescription{.name = name, .cases = cases, .typical = typical, .large = {large}};
   };
+  constexpr std::int64_t kManyExperts = 256;
   return {
       description(
-          "route", [](DType dtype) { return cases_of(route_case, dtype); },
-          [](DType dtype) { return route_case(dtype, kTypicalRouting); }),
-      description("route_backward", route_backward_cases,
-                  [](DType dtype) { return route_backward(dtype, kTypicalRouting, true, false); }),
+          "route", route_cases, [](DType dtype) { return route_case(dtype, kTypicalRouting); },
+          [](DType dtype) {
+            return std::vector{
+                route_case(dtype, {Large::kRows, kTypicalRouting.experts, kTypicalRouting.chosen})};
+          }),
+      description(
+          "route_backward", route_backward_cases,
+          [](DType dtype) { return route_backward(dtype, kTypicalRouting, true, false); },
+          [](DType dtype) {
+            return std::vector{route_backward(
+                dtype, {Large::kRows, kTypicalRouting.experts, kTypicalRouting.chosen}, true,
+                false)};
+          }),
       description(
           "gather_tokens", [](DType dtype) { return cases_of(gather_case, dtype); },
-          [](DType dtype) { return gather_case(dtype, kTypicalRouting); }),
-      description("combine_tokens", combine_cases,
-                  [](DType dtype) { return combine(dtype, kTypicalRouting, true, true); }),
+          [](DType dtype) { return gather_case(dtype, kTypicalRouting); },
+          [](DType dtype) { return std::vector{gather_case(dtype, kLargeRouting)}; }),
+      description(
+          "combine_tokens", combine_cases,
+          [](DType dtype) { return combine(dtype, kTypicalRouting, true, true); },
+          [](DType dtype) { return std::vector{combine(dtype, kLargeRouting, true, true)}; }),
       description(
           "weight_rows", [](DType dtype) { return cases_of(weight_rows_case, dtype); },
-          [](DType dtype) { return weight_rows_case(dtype, kTypicalRouting); })};
+          [](DType dtype) { return weight_rows_case(dtype, kTypicalRouting); },
+          [](DType dtype) {
+            return std::vector{weight_rows_case(dtype, {2 * Large::kLlamaRows, 8, 2, 14336})};
+          }),
+      description(
+          "add_counts", [](DType dtype) { return of_counts(add_counts_case, dtype); },
+          [](DType dtype) { return add_counts_case(dtype, kManyExperts); },
+          [](DType dtype) { return std::vector{add_counts_case(dtype, kManyExperts)}; }),
+      description(
+          "count_targets", [](DType dtype) { return of_counts(count_targets_case, dtype); },
+          [](DType dtype) { return count_targets_case(dtype, Typical::kRows); },
+          [](DType dtype) { return std::vector{count_targets_case(dtype, Large::kLlamaRows)}; }),
+      description(
+          "balance_experts", [](DType dtype) { return of_counts(balance_case, dtype); },
+          [](DType dtype) { return balance_case(dtype, kManyExperts); },
+          [](DType dtype) { return std::vector{balance_case(dtype, kManyExperts)}; })};
 }
 
 }  // namespace lockstep::bench

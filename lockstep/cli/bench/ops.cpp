@@ -109,7 +109,7 @@ bench::GpuOpsPlan make_gpu_plan(const OpsFlags& flags, Device device) {
   }
   bench::GpuOpsPlan plan;
   plan.device = device;
-  plan.ops = parse_operations(flags.ops, bench::gpu_op_descriptions());
+  plan.ops = parse_operations(flags.ops, bench::op_descriptions());
   plan.dtypes = parse_compute_types(flags.dtypes.empty() ? kGpuTypes : flags.dtypes);
   if (!flags.min_time.empty()) plan.seconds = parse_seconds(flags.min_time);
   set_peers(flags.peers, plan);

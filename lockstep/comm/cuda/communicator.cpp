@@ -143,13 +143,12 @@ CudaCommunicator::~CudaCommunicator() {
 // A process can queue about a thousand launches; the next one blocks all threads of the process.
 // Where ranks are threads, those of a rank that is ahead could keep another from launching what
 // they wait for.
-void CudaCommunicator::pace(cudaStream_t stream) {
-  constexpr std::size_t kCalls = 8;  // between events
+void CudaCommunicator::pace(cudaStream_t stream, std::size_t calls) {
   if (!memory_.shares_process()) return;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &capture), "asking for the state of a stream");
-  if (capture != cudaStreamCaptureStatusNone || ++queued_ % kCalls != 0) return;
-  const cudaEvent_t before_last = paces_[queued_ / kCalls % paces_.size()];
+  if (capture != cudaStreamCaptureStatusNone || ++queued_ % calls != 0) return;
+  const cudaEvent_t before_last = paces_[queued_ / calls % paces_.size()];
   check(cudaEventSynchronize(before_last), "collectives on the GPU");
   check(cudaEventRecord(before_last, stream), "recording an event");
 }
@@ -290,7 +289,8 @@ void CudaCommunicator::run(const Call& call) {
   use_device(options_.device.index);
   if (current != nullptr) {
     throw_failure();
-    pace(current);
+    // Of a tensor group, between which are the operations of a layer, or of communication alone.
+    pace(current, options_.staged ? 2 : 8);
     return queue(call, current, place(call));
   }
   OperationStream::let_wait(options_.device.index, stream_);
@@ -301,6 +301,7 @@ void CudaCommunicator::queue_message(const Call& call, cudaStream_t stream) {
   throw_failure();
   use_device(options_.device.index);
   refuse_capture(call, stream);
+  pace(stream, 1);  // between messages are the operations of a stage
   if (call.kind == Collective::kReceive) return mailbox_->queue_receive(peers_, call, stream);
   bytes_sent_ += bytes_of(call.in);
   mailbox_->queue_send(peers_, call, stream);

@@ -59,8 +59,8 @@ class CudaCommunicator final : public Communicator {
   // A call outside of tasks, to its end.
   void execute(const Call& call);
   void queue(const Call& call, cudaStream_t stream, const Placed& placed);
-  // Waits where this rank has queued many calls on streams that are not done.
-  void pace(cudaStream_t stream);
+  // Waits where this rank has queued two times as many calls on streams that are not done.
+  void pace(cudaStream_t stream, std::size_t calls);
   void queue_message(const Call& call, cudaStream_t stream);
   Placed place(const Call& call) const;
   Placed agree(const Call& call);

@@ -39,20 +39,39 @@ std::optional<Gathered> Gatherings::add(ClientId client, Deposit deposit) {
   gathering.present.emplace(deposit.member, Present{client, std::move(deposit.blob)});
   key_of_.emplace(client, deposit.key);
   if (gathering.present.size() < static_cast<std::size_t>(gathering.size)) return std::nullopt;
+  return complete(deposit.key);
+}
 
+bool Gatherings::may_settle(const std::string& key, int least) const {
+  const auto found = by_key_.find(key);
+  return found != by_key_.end() && found->second.present.contains(0) &&
+         found->second.present.size() >= static_cast<std::size_t>(least);
+}
+
+std::optional<Gathered> Gatherings::settle(const std::string& key, int least) {
+  if (!may_settle(key, least)) return std::nullopt;
+  return complete(key);
+}
+
+Gathered Gatherings::complete(const std::string& key) {
+  Gathering& gathering = by_key_.at(key);
   Gathered gathered;
   std::string reply;
-  for (const auto& [member, present] : gathering.present) {
+  for (int member = 0; member < gathering.size; ++member) {
+    const auto found = gathering.present.find(member);
+    const bool is_here = found != gathering.present.end();
+    gathered.blobs.push_back(is_here ? found->second.blob : "");
     reply += FrameWriter(Kind::kBlob)
                  .number(static_cast<std::uint32_t>(member))
-                 .text(present.blob)
+                 .text(gathered.blobs.back())
                  .finish();
-    gathered.clients.push_back(present.client);
-    gathered.blobs.push_back(present.blob);
-    key_of_.erase(present.client);
+    if (!is_here) continue;
+    gathered.clients.push_back(found->second.client);
+    gathered.members.push_back(member);
+    key_of_.erase(found->second.client);
   }
   gathered.reply = std::make_shared<const std::string>(std::move(reply));
-  by_key_.erase(deposit.key);
+  by_key_.erase(key);
   return gathered;
 }
 

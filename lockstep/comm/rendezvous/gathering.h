@@ -28,6 +28,7 @@ struct Deposit {
 // A complete gathering.
 struct Gathered {
   std::vector<ClientId> clients;  // in the order of members
+  std::vector<int> members;
   std::vector<std::string> blobs;
   std::shared_ptr<const std::string> reply;  // the kBlob frames that every one of them gets
 };
@@ -42,7 +43,13 @@ class Gatherings {
   // Adds a client's deposit; the last one completes the gathering, and its key may be used again.
   // Throws Error(kMismatch) for a member that is out of range, has already joined, or has another
   // size. A client has at most one deposit at a time.
-  std::optional<Gathered> add(ClientId client, Deposit deposit);
+  std::optional<Gathered> add(
+      ClientId client, Deposit deposit);  // Completes a gathering without those that have not
+                                          // arrived, whose blobs are empty; nothing where
+  // fewer than `least` members, or not the first one, have arrived.
+  std::optional<Gathered> settle(const std::string& key, int least);
+  // Whether settle() would.
+  bool may_settle(const std::string& key, int least) const;
 
   // Throws Error(kMismatch) for a member that is out of range or has another size.
   void check(const Deposit& deposit) const;
@@ -68,6 +75,8 @@ class Gatherings {
     int size = 0;
     std::map<int, Present> present;  // by member
   };
+
+  Gathered complete(const std::string& key);
 
   std::string noun_;
   int size_;

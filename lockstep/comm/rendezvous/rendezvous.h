@@ -24,7 +24,11 @@ class ServerLoop;
 }
 
 struct RendezvousOptions {
-  int nodes = 1;        // launchers that may join with a NodeLink
+  int nodes = 1;  // launchers that may join with a NodeLink
+  // When so many have joined, node 0 among them, the others have that long; 0: all must join. One
+  // that has not has an empty blob, and may join later.
+  int least_nodes = 0;
+  std::chrono::milliseconds wait_for_nodes{0};
   int least_ranks = 0;  // that may meet, where it may be fewer than all; 0: all
   std::chrono::milliseconds handshake_timeout{5000};  // the time for a handshake
   std::size_t most_strangers =

@@ -43,6 +43,7 @@ void ServerLoop::serve() {
   while (!stopping_) {
     wait(next_moment());
     strangers_.drop_late();
+    settle_nodes();
     give_notice();
   }
   listener_.fd.reset();
@@ -87,7 +88,7 @@ void ServerLoop::admit(Strangers::Admitted admitted) {
 }
 
 Deadline ServerLoop::next_moment() const {
-  const Deadline moment = strangers_.next_moment();
+  const Deadline moment = std::min(strangers_.next_moment(), nodes_due_);
   return unmentioned_ > 0 ? std::min(moment, next_notice_) : moment;
 }
 
@@ -159,17 +160,35 @@ void ServerLoop::deposit(ClientId id, FrameReader& frame) {
   frame.finish();
   try {
     if (is_node && !blobs_.empty()) return take_back(id, std::move(deposit));
+    if (is_node) nodes_key_ = deposit.key;
     const auto gathered = (is_node ? nodes_ : ranks_).add(id, std::move(deposit));
-    if (!gathered) return;
-    for (std::size_t member = 0; member < gathered->clients.size(); ++member) {
-      const ClientId client = gathered->clients[member];
-      clients_.at(client).push(gathered->reply);
-      if (is_node) node_of_[client] = static_cast<int>(member);
+    if (gathered) return deliver(*gathered, is_node);
+    const bool waits = is_node && nodes_due_ == kNoDeadline && options_.least_nodes > 0;
+    if (waits && nodes_.may_settle(nodes_key_, options_.least_nodes)) {
+      nodes_due_ = deadline_in(options_.wait_for_nodes);
     }
-    if (is_node) blobs_ = gathered->blobs;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kProtocol) throw;
     refuse(id, error);
+  }
+}
+
+void ServerLoop::deliver(const Gathered& gathered, bool is_node) {
+  for (std::size_t i = 0; i < gathered.clients.size(); ++i) {
+    const ClientId client = gathered.clients[i];
+    clients_.at(client).push(gathered.reply);
+    if (is_node) node_of_[client] = gathered.members[i];
+  }
+  if (!is_node) return;
+  blobs_ = gathered.blobs;
+  nodes_due_ = kNoDeadline;
+}
+
+void ServerLoop::settle_nodes() {
+  if (!has_passed(nodes_due_)) return;
+  nodes_due_ = kNoDeadline;  // one may have left since; then the next that comes begins anew
+  if (const auto gathered = nodes_.settle(nodes_key_, options_.least_nodes)) {
+    deliver(*gathered, true);
   }
 }
 

@@ -33,6 +33,8 @@ class ServerLoop {
   void serve_client(ClientId id, short events);
   void obey(ClientId id, const std::string& bytes);
   void deposit(ClientId id, FrameReader& frame);
+  void deliver(const Gathered& gathered, bool is_node);
+  void settle_nodes();
   void take_back(ClientId id, Deposit deposit);
   void welcome_back(int node);
   void refuse(ClientId id, const Error& error);
@@ -52,8 +54,10 @@ class ServerLoop {
   ClientId next_id_ = 0;
   Gatherings ranks_;
   Gatherings nodes_;
-  std::map<ClientId, int> node_of_;  // clients that have joined as nodes
-  std::vector<std::string> blobs_;   // of all nodes, once they have joined
+  std::map<ClientId, int> node_of_;   // clients that have joined as nodes
+  std::vector<std::string> blobs_;    // of all nodes, once they have joined
+  std::string nodes_key_;             // of their exchange
+  Deadline nodes_due_ = kNoDeadline;  // when it completes without those that have not come
   // Clients that join again as nodes whose former connection has not ended yet.
   struct Returning {
     ClientId client;

@@ -1,6 +1,5 @@
 #include "lockstep/nn/blocks/language_head.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "lockstep/nn/parts/expert_counts.h"
@@ -57,10 +56,11 @@ void LanguageHead::backward(const Pass& pass) {
 
 void LanguageHead::hand_back_counts(const Pass& pass) const {
   const Tensor counts = counts_in(pass.din.memory, counted_experts_);
-  copy(counts, counts_in(pass.in.memory, counted_experts_));
-  const auto targets = pass.batch.targets.as<const std::int32_t>();
-  counts.as<std::int32_t>().back() = static_cast<std::int32_t>(
-      std::ranges::count_if(targets, [](std::int32_t one) { return one != ops::kNoTarget; }));
+  pass.ops.in_order([&] { copy(counts, counts_in(pass.in.memory, counted_experts_)); });
+  const Tensor& targets = pass.batch.targets;
+  pass.ops.run(ops::CountTargets{
+      .targets = targets.reshaped({static_cast<std::int64_t>(targets.elements())}),
+      .count = counts.slice(counted_experts_, 1)});
   if (pass.setup.context.size > 1) pass.context->sum(pass.ops, counts);
 }
 

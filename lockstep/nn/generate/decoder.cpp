@@ -85,6 +85,7 @@ class DecoderPlanner {
     const DecodeSpec spec = decoding.decode_spec(plan_.setup, ops_);
     const DecodeSpec step = decoding.decode_spec(step_setup, ops_);
     plan_.classes = spec.classes;
+    plan_.reads_back = plan_.reads_back || spec.reads_back;
     DecoderPlan::BlockPlaces& places = plan_.blocks[index];
     for (const TensorSpec& tensor : spec.cache) {
       places.cache.push_back(
@@ -240,6 +241,7 @@ void Decoder::pass_over_blocks(const Tensor& tokens, std::int64_t position, cons
     Pass pass = {.ops = ops_, .setup = piece_, .batch = batch, .training = false};
     pass.parameters = views.parameters;
     pass.tensors = views.tensors;
+    pass.host_counts = &host_counts_;
     if (i > 0) pass.in.x = views_[i - 1].output;
     pass.out.x = views.output;
     if (last) pass.logits = logits;
@@ -289,7 +291,8 @@ void Decoder::queue_step(const StepChoice& choice) {
   if (captured_ != nullptr && captured_choice_ != choice) captured_.reset();
   // Operations choose their algorithms when they first run.
   constexpr int kCapturedRun = 2;
-  const bool may_capture = ops_.can_capture() && gathers_ == nullptr && !before_pass_;
+  const bool may_capture =
+      ops_.can_capture() && !plan_.reads_back && gathers_ == nullptr && !before_pass_;
   if (may_capture && captured_ == nullptr && ++steps_run_ >= kCapturedRun) {
     captured_ = capture(ops_, queue);
     captured_choice_ = choice;

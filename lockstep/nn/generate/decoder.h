@@ -61,6 +61,7 @@ struct DecoderPlan {
   };
   DecodeSetup setup;  // with the most rows
   std::int64_t classes = 0;
+  bool reads_back = false;        // any block does
   std::vector<Request> requests;  // groups: "cache", "workspace"
   Layout layout;
   std::vector<BlockPlaces> blocks;
@@ -158,6 +159,7 @@ class Decoder {
   std::vector<std::int32_t> ids_;  // staging of tokens_
   Tensor tokens_, wide_logits_;
   StepMemory step_;
+  HostCounts host_counts_;  // of the block that runs
   std::vector<std::int64_t> positions_;
   std::unique_ptr<CapturedStep> captured_;  // a step with:
   StepChoice captured_choice_;

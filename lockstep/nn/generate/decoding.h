@@ -35,6 +35,7 @@ struct DecodeSpec {
   std::vector<TensorSpec> tensors;  // while the block runs; those of more rows are no smaller
   std::size_t scratch = 0;          // the most that one of its operations needs, now or later
   std::int64_t classes = 0;         // of the last block: how many logits there are
+  bool reads_back = false;          // as BlockSpec's
 };
 
 // One chunk of the text, or one token of every sequence. The pass has setup.piece(), is not for
@@ -66,6 +67,7 @@ inline DecodeSpec forward_of(BlockSpec spec) {
   DecodeSpec decode;
   decode.tensors = std::move(spec.tensors);
   decode.scratch = spec.scratch;
+  decode.reads_back = spec.reads_back;
   for (TensorSpec& tensor : decode.tensors) {
     if (tensor.life == Life::kBackward) tensor.shape = {0};
   }

@@ -38,6 +38,7 @@ class Declaration {
     spec_.experts = group;
     spec_.elsewhere = std::move(elsewhere);
   }
+  void reads_back() { spec_.reads_back = true; }
   // Backward makes the gradient of the parameter that was declared last by one operation, which
   // overwrites it where Pass::new_gradients says so.
   void overwrites_gradient() { spec_.parameters.back().overwrites = true; }

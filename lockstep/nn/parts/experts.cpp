@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "lockstep/nn/parts/expert_counts.h"
+#include "lockstep/nn/parts/host_copy.h"
 #include "lockstep/nn/parts/row_pieces.h"
 
 namespace lockstep::nn {
@@ -65,6 +66,7 @@ void ExpertsPart::declare(Declaration& declaration, std::int64_t tokens, bool ag
   const std::int64_t rows = tokens * options_.chosen;
   const TensorGroup& tensor = options_.tensor;
   declare_parameters(declaration);
+  declaration.reads_back();
   declaration.linear(tokens, options_.hidden, options_.experts);
   // The most that come to the experts of this rank.
   const bool drops = declaration.setup().expert_capacity > 0;
@@ -120,8 +122,7 @@ void ExpertsPart::declare(Declaration& declaration, std::int64_t tokens, bool ag
 // The rows of an expert are a run for each rank that they come from.
 template <class F>
 void ExpertsPart::for_rows(const Pass& pass, std::int64_t own_expert, F&& f) const {
-  const auto counts =
-      tensor(pass, divides_experts() ? kReceived : kCounts).as<const std::int32_t>();
+  const std::span<const std::int32_t> counts = counts_of_experts(pass);
   std::int64_t run = 0;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     if (static_cast<std::int64_t>(i) % own_experts() == own_expert) {
@@ -133,7 +134,7 @@ void ExpertsPart::for_rows(const Pass& pass, std::int64_t own_expert, F&& f) con
 
 ExpertsPart::RowsOfRanks ExpertsPart::rows_of_ranks(const Pass& pass) const {
   const auto by_ranks = [&](Saved counts) {
-    const auto of_experts = tensor(pass, counts).as<const std::int32_t>();
+    const std::span<const std::int32_t> of_experts = this->counts(pass, counts);
     std::vector<std::size_t> rows(static_cast<std::size_t>(options_.group.size));
     for (std::size_t i = 0; i < of_experts.size(); ++i) {
       rows[i / static_cast<std::size_t>(own_experts())] += static_cast<std::size_t>(of_experts[i]);
@@ -144,10 +145,25 @@ ExpertsPart::RowsOfRanks ExpertsPart::rows_of_ranks(const Pass& pass) const {
 }
 
 Tensor ExpertsPart::of_experts(const Pass& pass, Saved rows) const {
-  const auto counts =
-      tensor(pass, divides_experts() ? kReceived : kCounts).as<const std::int32_t>();
+  const std::span<const std::int32_t> counts = counts_of_experts(pass);
   return tensor(pass, rows)
       .slice(0, std::accumulate(counts.begin(), counts.end(), std::int64_t{0}));
+}
+
+std::span<const std::int32_t> ExpertsPart::counts(const Pass& pass, Saved which) const {
+  const Tensor& there = tensor(pass, which);
+  if (there.device() == Device{}) return there.as<const std::int32_t>();
+  return which == kReceived ? pass.host_counts->received : pass.host_counts->routed;
+}
+
+void ExpertsPart::read_counts(const Pass& pass, Saved which) const {
+  const Tensor& there = tensor(pass, which);
+  if (there.device() == Device{}) return;
+  HostCounts& host = *pass.host_counts;
+  std::vector<std::int32_t>& here = which == kReceived ? host.received : host.routed;
+  here.resize(there.elements());
+  pass.ops.in_order([&] { copy(tensor_of(std::span(here)), there); });
+  pass.ops.synchronize();
 }
 
 void ExpertsPart::send(const Pass& pass, Saved tokens, Saved experts) const {
@@ -212,14 +228,16 @@ std::int64_t ExpertsPart::capacity(const Setup& setup, std::int64_t tokens) cons
 
 void ExpertsPart::drop(const Pass& pass) const {
   if (pass.setup.expert_capacity == 0) return;
-  pass.ops.synchronize();
   const std::int64_t tokens = tensor(pass, kLogits).shape()[0];
   const auto most = static_cast<std::int32_t>(capacity(pass.setup, tokens));
-  const auto counts = tensor(pass, kCounts).as<std::int32_t>();
-  const auto rows = tensor(pass, kRows).as<std::int32_t>();
-  const auto pairs = tensor(pass, kPairs).as<std::int32_t>();
-  const auto weights = tensor(pass, kWeights).as<float>();
-  copy(tensor(pass, kAllCounts), tensor(pass, kCounts));
+  pass.ops.in_order([&] { copy(tensor(pass, kAllCounts), tensor(pass, kCounts)); });
+  HostCopy of_counts(pass.ops, tensor(pass, kCounts)), of_rows(pass.ops, tensor(pass, kRows)),
+      of_pairs(pass.ops, tensor(pass, kPairs)), of_weights(pass.ops, tensor(pass, kWeights));
+  pass.ops.synchronize();
+  const auto counts = of_counts.as<std::int32_t>();
+  const auto rows = of_rows.as<std::int32_t>();
+  const auto pairs = of_pairs.as<std::int32_t>();
+  const auto weights = of_weights.as<float>();
   const std::vector<std::int32_t> old_pairs(pairs.begin(), pairs.end());
   const std::vector<float> old_weights(weights.begin(), weights.end());
   std::size_t next_taken = 0, next_dropped = 0, from = 0;
@@ -235,11 +253,15 @@ void ExpertsPart::drop(const Pass& pass) const {
     }
     count = std::min(count, most);
   }
+  for (const HostCopy* one : {&of_counts, &of_rows, &of_pairs, &of_weights}) {
+    one->write_back(pass.ops);
+  }
+  pass.ops.synchronize();
 }
 
 void ExpertsPart::zero_dropped(const Pass& pass, Saved rows) const {
   if (pass.setup.expert_capacity == 0) return;
-  const auto counts = tensor(pass, kCounts).as<const std::int32_t>();
+  const std::span<const std::int32_t> counts = this->counts(pass, kCounts);
   const std::int64_t taken = std::accumulate(counts.begin(), counts.end(), std::int64_t{0});
   const std::int64_t all = tensor(pass, kWeights).shape()[0];
   if (taken == all) return;
@@ -267,8 +289,10 @@ void ExpertsPart::forward_up(const Pass& pass, const Tensor& x) const {
                           .counts = tensor(pass, kCounts),
                           .weights = tensor(pass, kWeights)});
   drop(pass);
+  read_counts(pass, kCounts);
   if (divides_experts()) {
     pass.experts->exchange_counts(pass.ops, tensor(pass, kCounts), tensor(pass, kReceived));
+    read_counts(pass, kReceived);
   }
   to_experts(pass, all, kOwnForward, kRouted);
   multiply(pass, kUp, tensor(pass, kRouted), tensor(pass, kGateUp));
@@ -299,9 +323,9 @@ void ExpertsPart::forward_down(const Pass& pass, const Tensor& y, const Tensor& 
 void ExpertsPart::count(const Pass& pass) const {
   if (!pass.training || options_.router_loss == 0) return;
   const bool drops = pass.setup.expert_capacity > 0;
-  const auto mine = tensor(pass, drops ? kAllCounts : kCounts).as<const std::int32_t>();
-  const auto all = counts_in(pass.out.memory, options_.experts).as<std::int32_t>();
-  for (std::size_t e = 0; e < mine.size(); ++e) all[e] += mine[e];
+  const Tensor all = counts_in(pass.out.memory, options_.experts);
+  pass.ops.run(ops::AddCounts{.counts = tensor(pass, drops ? kAllCounts : kCounts),
+                              .sums = all.slice(0, options_.experts)});
 }
 
 void ExpertsPart::restore(const Pass& pass, const Tensor& x) const {
@@ -416,18 +440,13 @@ void ExpertsPart::backward_router(const Pass& pass, const Tensor& x) const {
 
 Tensor ExpertsPart::balance(const Pass& pass) const {
   if (options_.router_loss == 0) return {};
-  const auto counts = counts_in(pass.dout.memory, options_.experts).as<const std::int32_t>();
-  const double targets = counts.back();
-  // Of all layers, and on all ranks of a context group.
-  double tokens = std::accumulate(counts.begin(), counts.end() - 1, 0.0);
-  tokens /= static_cast<double>(options_.chosen);
-  // A micro-batch without tokens has no gradient.
-  const double each = options_.router_loss * static_cast<double>(options_.experts) * targets *
-                      static_cast<double>(pass.loss_factor) / std::max(1.0, tokens * tokens);
-  const auto result = tensor(pass, kBalance).as<float>();
-  for (std::size_t e = 0; e < result.size(); ++e) {
-    result[e] = static_cast<float>(each * static_cast<double>(counts[e]));
-  }
+  // The counts are of all layers, and of all ranks of a context group.
+  pass.ops.run(ops::BalanceExperts{
+      .counts = counts_in(pass.dout.memory, options_.experts),
+      .experts_per_token = options_.chosen,
+      .coefficient = options_.router_loss * static_cast<double>(options_.experts),
+      .factor = pass.loss_factor,
+      .balance = tensor(pass, kBalance)});
   return tensor(pass, kBalance);
 }
 

@@ -35,9 +35,13 @@
 // micro-batch, those of the first tokens. The others are dropped: they come after the rows of all
 // experts, are never sent, and what they would add is zero. Weights stay as they are. The balancing
 // loss counts all.
+//
+// The host has to know how many rows each expert has, so forward waits for these counts after the
+// router (Pass::host_counts). With a capacity it also divides the rows.
 #pragma once
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -123,6 +127,13 @@ class ExpertsPart : public Part {
     std::vector<std::size_t> sent, received;
   };
   RowsOfRanks rows_of_ranks(const Pass& pass) const;
+  // kCounts or kReceived, on the host: where that is not where they lie, as they were when
+  // read_counts() was called.
+  std::span<const std::int32_t> counts(const Pass& pass, Saved which) const;
+  std::span<const std::int32_t> counts_of_experts(const Pass& pass) const {
+    return counts(pass, divides_experts() ? kReceived : kCounts);
+  }
+  void read_counts(const Pass& pass, Saved which) const;
   // The first rows of a tensor, as many as the experts of this rank have.
   Tensor of_experts(const Pass& pass, Saved rows) const;
   // From rows of own tokens to those of own experts, and back.

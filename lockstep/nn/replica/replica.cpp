@@ -260,6 +260,10 @@ void Replica::initialise(std::uint64_t seed, int threads) {
   }
 }
 
+bool Replica::reads_back() const {
+  return std::ranges::any_of(plan_.specs, [](const BlockSpec& spec) { return spec.reads_back; });
+}
+
 // No scale is known, and each row knows the range of its format.
 void Replica::reset_scaling() {
   if (!ops::is_given(scaling_)) return;

@@ -187,6 +187,8 @@ class Replica {
   // with updates, and in the first micro-batch of a run, which finds the first scales.
   const Tensor& scaling() const { return scaling_; }
   void set_scaling(const Tensor& scaling);  // on the CPU
+  // Whether a block waits for numbers of its device, so that a micro-batch cannot be captured.
+  bool reads_back() const;
   // Whether the next micro-batch finds the first scales.
   bool calibrates() const { return calibrates_; }
   // f32, for each row of the scaling the amax of this step's micro-batches so far. Workers that
@@ -275,6 +277,7 @@ class Replica {
     Tensor output_backward;
     std::vector<std::vector<Tensor>> forward_slices;  // what each slice has of `forward`
     std::vector<std::vector<Tensor>> backward_slices;
+    std::vector<HostCounts> host_counts;  // of all slices together, then of each
   };
   struct Slot {
     std::vector<KeptViews> blocks;
@@ -297,6 +300,9 @@ class Replica {
   void make_slots();
   void make_slices(Slot& slot);
   void make_messages();
+  static HostCounts* host_counts_of(KeptViews& kept, const plan::BufferCounts& use) {
+    return &kept.host_counts[static_cast<std::size_t>(use.slice - plan::BufferCounts::kAllSlices)];
+  }
   // The rows of a slice of [tokens, ...].
   Tensor rows_of(const Tensor& whole, const plan::BufferCounts& use) const;
   Batch part_of(const Batch& batch, const plan::BufferCounts& use) const;

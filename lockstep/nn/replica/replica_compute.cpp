@@ -94,7 +94,8 @@ void Replica::forward_block(std::size_t block, const Batch& batch, const MicroBa
                             const plan::BufferCounts& use, bool training, const Tensor& logits) {
   tell_before_forward(block);
   Pass pass = this->pass(block, batch, micro_batch, use, training);
-  const KeptViews& kept = slots_[static_cast<std::size_t>(use.slots)].blocks[block];
+  KeptViews& kept = slots_[static_cast<std::size_t>(use.slots)].blocks[block];
+  pass.host_counts = host_counts_of(kept, use);
   pass.tensors = use.slice == plan::BufferCounts::kAllSlices
                      ? kept.forward
                      : kept.forward_slices[static_cast<std::size_t>(use.slice)];
@@ -112,7 +113,8 @@ void Replica::backward_block(std::size_t block, const Batch& batch, const MicroB
   Pass pass = this->pass(block, batch, micro_batch, use, true);
   pass.parameters = views.parameters_backward;
   pass.in = in_of(block, use, true);
-  const KeptViews& kept = slots_[static_cast<std::size_t>(use.slots)].blocks[block];
+  KeptViews& kept = slots_[static_cast<std::size_t>(use.slots)].blocks[block];
+  pass.host_counts = host_counts_of(kept, use);
   pass.tensors = use.slice == plan::BufferCounts::kAllSlices
                      ? kept.backward
                      : kept.backward_slices[static_cast<std::size_t>(use.slice)];

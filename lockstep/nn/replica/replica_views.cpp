@@ -88,6 +88,7 @@ void Replica::make_slots() {
       const Shape output = model_.block(i).output(setup);
       kept.output = view(blocks[i].output, setup.dtype, output);
       kept.output_backward = view(blocks[i].output_backward, setup.dtype, output);
+      kept.host_counts.resize(1 + views_[i].slices.size());
     }
     make_slices(slot);
   }

@@ -146,11 +146,6 @@ void FieldCheck::dropout(const Dropout& dropout) const {
 void FieldCheck::shard(std::string_view field, std::int64_t first, std::int64_t count,
                        std::int64_t all) const {
   if (all == 0) return number(first == 0, field, static_cast<double>(first), "0 without a shard");
-  if (!accepts_.shards) {
-    fail(ErrorCode::kUnsupported,
-         "{}: this device takes whole tables and logits, not {} to {} of {}", operation_, first,
-         first + count - 1, all);
-  }
   number(first >= 0 && first <= all - count, field, static_cast<double>(first),
          fmt::format("0 to {}, for {} of {}", all - count, count, all));
 }
@@ -159,19 +154,11 @@ void FieldCheck::window(std::string_view field, std::int64_t window, bool causal
   number(window >= 0, field, static_cast<double>(window), "0 or more");
   if (window == 0) return;
   number(causal, field, static_cast<double>(window), "0 where attention is not causal");
-  if (!accepts_.windows) {
-    fail(ErrorCode::kUnsupported, "{}: this device has no attention with a window of {} tokens",
-         operation_, window);
-  }
 }
 
 void FieldCheck::partial_rotary(std::string_view field, std::int64_t size,
                                 std::int64_t whole) const {
   if (size == whole) return;
-  if (!accepts_.partial_rotary) {
-    fail(ErrorCode::kUnsupported, "{}: this device turns whole heads, not {} of {} elements",
-         operation_, size, whole);
-  }
   number(size >= 2 && size % 2 == 0 && size <= whole, field, static_cast<double>(size),
          fmt::format("an even number from 2 to {}", whole));
 }

@@ -100,4 +100,29 @@ void check(const WeightRows& op, const Accepts& accepts) {
   fields.apart({"dweights", op.dweights}, {x, dx, weights});
 }
 
+void check(const AddCounts& op, const Accepts& accepts) {
+  const FieldCheck fields("add_counts", accepts);
+  fields.expect({"counts", op.counts}, {kAny}, kIndex);
+  fields.expect({"sums", op.sums}, op.counts.shape(), kIndex, "as counts is");
+  fields.apart({"sums", op.sums}, {{"counts", op.counts}});
+}
+
+void check(const CountTargets& op, const Accepts& accepts) {
+  const FieldCheck fields("count_targets", accepts);
+  fields.expect({"targets", op.targets}, {kAny}, kIndex);
+  fields.expect({"count", op.count}, {1}, kIndex);
+  fields.apart({"count", op.count}, {{"targets", op.targets}});
+}
+
+void check(const BalanceExperts& op, const Accepts& accepts) {
+  const FieldCheck fields("balance_experts", accepts);
+  fields.number(op.experts_per_token >= 1, "experts_per_token",
+                static_cast<double>(op.experts_per_token), "1 or more");
+  fields.scalar("factor", op.factor);
+  fields.expect({"balance", op.balance}, {kAny}, {DType::kF32}, "for every expert");
+  fields.expect({"counts", op.counts}, {op.balance.shape()[0] + 1}, kIndex,
+                "for every expert, and for targets");
+  fields.apart({"balance", op.balance}, {{"counts", op.counts}});
+}
+
 }  // namespace lockstep::ops

@@ -9,6 +9,8 @@
 #include "lockstep/ops/check.h"
 #include "lockstep/ops/cuda/attention/attention.h"
 #include "lockstep/ops/cuda/attention/decode.h"
+#include "lockstep/ops/cuda/attention/merge.h"
+#include "lockstep/ops/cuda/elementwise/columns.h"
 #include "lockstep/ops/cuda/elementwise/elementwise.h"
 #include "lockstep/ops/cuda/elementwise/rotary.h"
 #include "lockstep/ops/cuda/elementwise/swiglu.h"
@@ -16,8 +18,10 @@
 #include "lockstep/ops/cuda/float8/float8.h"
 #include "lockstep/ops/cuda/graph.h"
 #include "lockstep/ops/cuda/loss/loss.h"
+#include "lockstep/ops/cuda/norm/heads.h"
 #include "lockstep/ops/cuda/norm/norm.h"
 #include "lockstep/ops/cuda/optimizer/optimizer.h"
+#include "lockstep/ops/cuda/routing/routing.h"
 #include "lockstep/ops/cuda/sample/sample.h"
 #include "lockstep/ops/cuda_module.h"
 #include "lockstep/tensor/cuda/check.h"
@@ -120,9 +124,7 @@ void CudaOps::queue(Work&& work) {
 
 template <class Call>
 void CudaOps::check(const Call& call) const {
-  ops::check(
-      call,
-      {.device = device(), .z = true, .shards = false, .windows = false, .partial_rotary = false});
+  ops::check(call, {.device = device(), .z = true});
 }
 
 template <class Call>
@@ -188,11 +190,7 @@ void CudaOps::run(const ops::AttentionBackward& call) {
   run_checked(call);
 }
 void CudaOps::run(const ops::Rotary& call) { check_and_run(call); }
-void CudaOps::run(const ops::LogitStatistics& call) {
-  check(call);
-  fail(ErrorCode::kUnsupported,
-       "logit_statistics: a GPU computes losses from all classes, not from a shard of them");
-}
+void CudaOps::run(const ops::LogitStatistics& call) { check_and_run(call); }
 void CudaOps::run(const ops::CrossEntropy& call) { check_and_run(call); }
 void CudaOps::run(const ops::SquaredError& call) { check_and_run(call); }
 void CudaOps::run(const ops::Adam& call) { check_and_run(call); }
@@ -231,6 +229,33 @@ void CudaOps::run(const ops::Quantize& call) {
 }
 void CudaOps::run(const ops::ScaledMatmul& call) { check_and_run_linear(call); }
 void CudaOps::run(const ops::UpdateScaling& call) { check_and_run(call); }
+void CudaOps::run(const ops::MergeAttention& call) { check_and_run(call); }
+void CudaOps::run(const ops::CopyColumns& call) { check_and_run(call); }
+void CudaOps::run(const ops::HeadNorm& call) { check_and_run(call); }
+void CudaOps::run(const ops::HeadNormBackward& call) {
+  check(call);
+  if (call.head_size > kMostNormedHead) {
+    fail(ErrorCode::kUnsupported,
+         "head_norm_backward: a GPU takes heads of at most {} elements, not {}", kMostNormedHead,
+         call.head_size);
+  }
+  run_checked(call);
+}
+void CudaOps::run(const ops::Route& call) {
+  check(call);
+  if (call.logits.shape()[1] > kMostExperts) {
+    fail(ErrorCode::kUnsupported, "route: a GPU routes to at most {} experts, not {}", kMostExperts,
+         call.logits.shape()[1]);
+  }
+  run_checked(call);
+}
+void CudaOps::run(const ops::RouteBackward& call) { check_and_run(call); }
+void CudaOps::run(const ops::GatherTokens& call) { check_and_run(call); }
+void CudaOps::run(const ops::CombineTokens& call) { check_and_run(call); }
+void CudaOps::run(const ops::WeightRows& call) { check_and_run(call); }
+void CudaOps::run(const ops::AddCounts& call) { check_and_run(call); }
+void CudaOps::run(const ops::CountTargets& call) { check_and_run(call); }
+void CudaOps::run(const ops::BalanceExperts& call) { check_and_run(call); }
 
 std::string CudaOps::implementation(const LinearShape& shape, LinearPass pass) const {
   return linear_.implementation(shape, pass);

@@ -61,6 +61,18 @@ class CudaOps final : public Ops {
   void run(const ops::Quantize& call) override;
   void run(const ops::ScaledMatmul& call) override;
   void run(const ops::UpdateScaling& call) override;
+  void run(const ops::MergeAttention& call) override;
+  void run(const ops::CopyColumns& call) override;
+  void run(const ops::HeadNorm& call) override;
+  void run(const ops::HeadNormBackward& call) override;
+  void run(const ops::Route& call) override;
+  void run(const ops::RouteBackward& call) override;
+  void run(const ops::GatherTokens& call) override;
+  void run(const ops::CombineTokens& call) override;
+  void run(const ops::WeightRows& call) override;
+  void run(const ops::AddCounts& call) override;
+  void run(const ops::CountTargets& call) override;
+  void run(const ops::BalanceExperts& call) override;
 
   std::size_t scratch(const LinearShape& shape) const override;
   std::size_t scratch(const ops::AttentionShape& shape) const override;

@@ -16,6 +16,11 @@ void clear(Faults* words, cudaStream_t stream) {
   cuda::check(cudaMemsetAsync(words, kNoFaultByte, sizeof(Faults), stream), "clearing faults");
 }
 
+// The limit of an index into a tensor, or into a whole of which it is a shard.
+std::int64_t all_of(std::int64_t whole, const Tensor& tensor, int dimension) {
+  return whole > 0 ? whole : tensor.shape()[dimension];
+}
+
 }  // namespace
 
 FaultWords::FaultWords(cudaStream_t stream) : stream_(stream) {
@@ -32,35 +37,51 @@ FaultWords::~FaultWords() {
   cudaFreeHost(fetched_);
 }
 
-void FaultWords::add(Expectations& to, std::string_view what, const Tensor& table) {
-  if (!ops::is_given(table)) return;
+void FaultWords::add(Expectations& to, std::string_view what, std::int64_t limit) {
   may_be_written_ = true;
-  const Expectation expected{what, table.shape()[0]};
+  const Expectation expected{what, limit};
   if (std::ranges::find(to, expected) == to.end()) to.push_back(expected);
 }
 
 void FaultWords::expect(const ops::Embedding& call) {
-  add(tokens_, "embedding: tokens", call.tokens_table);
-  add(types_, "embedding: types", call.types_table);
+  add(tokens_, "embedding: tokens", all_of(call.vocabulary, call.tokens_table, 0));
+  if (!ops::is_given(call.types_table)) return;
+  add(types_, "embedding: types", call.types_table.shape()[0]);
 }
 
 void FaultWords::expect(const ops::EmbeddingBackward& call) {
-  add(tokens_, "embedding_backward: tokens", call.dtokens_table);
-  add(types_, "embedding_backward: types", call.dtypes_table);
+  if (ops::is_given(call.dtokens_table)) {
+    add(tokens_, "embedding_backward: tokens", all_of(call.vocabulary, call.dtokens_table, 0));
+  }
+  if (!ops::is_given(call.dtypes_table)) return;
+  add(types_, "embedding_backward: types", call.dtypes_table.shape()[0]);
+}
+
+void FaultWords::expect(const ops::LogitStatistics& call) {
+  add(targets_, "logit_statistics: targets", all_of(call.all_classes, call.logits, 1));
 }
 
 void FaultWords::expect(const ops::CrossEntropy& call) {
-  if (!ops::is_given(call.logits)) return;
-  may_be_written_ = true;
-  const Expectation expected{"cross_entropy: targets", call.logits.shape()[1]};
-  if (std::ranges::find(targets_, expected) == targets_.end()) targets_.push_back(expected);
+  add(targets_, "cross_entropy: targets", all_of(call.all_classes, call.logits, 1));
 }
 
 // Lengths use the word of types.
 void FaultWords::expect(const ops::DecodeAttention& call) {
-  may_be_written_ = true;
-  const Expectation expected{"decode_attention: lengths", call.cache.shape()[1]};
-  if (std::ranges::find(types_, expected) == types_.end()) types_.push_back(expected);
+  add(types_, "decode_attention: lengths", call.cache.shape()[1]);
+}
+
+// Rows and pairs use the word of tokens, experts that of types.
+void FaultWords::expect(const ops::RouteBackward& call) {
+  add(tokens_, "route_backward: rows", static_cast<std::int64_t>(call.rows.elements()));
+  add(types_, "route_backward: experts", call.logits.shape()[1]);
+}
+
+void FaultWords::expect(const ops::GatherTokens& call) {
+  add(tokens_, "gather_tokens: pairs", call.x.shape()[0] * call.experts_per_token);
+}
+
+void FaultWords::expect(const ops::CombineTokens& call) {
+  add(tokens_, "combine_tokens: rows", call.routed.shape()[0]);
 }
 
 void FaultWords::fetch() {

@@ -10,6 +10,7 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/cuda/device/context.h"
+#include "lockstep/ops/routing.h"
 
 namespace lockstep::cuda {
 
@@ -25,8 +26,12 @@ class FaultWords {
   // An operation that may record a fault is being queued.
   void expect(const ops::Embedding& call);
   void expect(const ops::EmbeddingBackward& call);
+  void expect(const ops::LogitStatistics& call);
   void expect(const ops::CrossEntropy& call);
   void expect(const ops::DecodeAttention& call);
+  void expect(const ops::RouteBackward& call);
+  void expect(const ops::GatherTokens& call);
+  void expect(const ops::CombineTokens& call);
   // The expected operations were captured and may be launched at any time.
   void keep_expectations() { keeps_ = true; }
   // A captured graph that may record a fault is being launched.
@@ -48,7 +53,7 @@ class FaultWords {
   };
   using Expectations = std::vector<Expectation>;
 
-  void add(Expectations& to, std::string_view what, const Tensor& table);
+  void add(Expectations& to, std::string_view what, std::int64_t limit);
   static void check(unsigned long long word, const Expectations& expected, bool allow_no_target);
 
   cudaStream_t stream_;

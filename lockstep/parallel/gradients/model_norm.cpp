@@ -91,11 +91,12 @@ std::vector<BlockSums> gathered_sums(nn::PipelineAxis& axis, const std::vector<B
 double replicated_squares(nn::Replica& replica) {
   // As many in flight as the workspace holds.
   const Tensor workspace = replica.sums_of_squares();
+  Ops& ops = workspace.device() == Device{} ? replica.host_ops() : replica.ops();
   std::int64_t used = 0;
   double sum = 0;
   const auto add_up = [&] {
     if (used == 0) return;
-    replica.ops().synchronize();
+    ops.synchronize();
     const HostView squares(workspace.slice(0, std::exchange(used, 0)));
     for (const double one : squares.as<double>()) sum += one;
   };
@@ -104,7 +105,7 @@ double replicated_squares(nn::Replica& replica) {
     const Tensor gradient = replica.part_of(parameter).states.gradients;
     if (!ops::is_given(gradient)) continue;
     if (used == static_cast<std::int64_t>(workspace.elements())) add_up();
-    replica.ops().run(ops::SumOfSquares{.x = gradient, .result = workspace.slice(used++, 1)});
+    ops.run(ops::SumOfSquares{.x = gradient, .result = workspace.slice(used++, 1)});
   }
   add_up();
   return sum;

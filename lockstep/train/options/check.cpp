@@ -139,7 +139,7 @@ void check_context_groups(const TrainOptions& options) {
   if (options.offload.tiers.any()) refuse("offload.*");
   if (family_of(options) == ModelFamily::kLinear) refuse("model.family = \"linear\"");
   if (options.parallel.context_attention != parallel::ContextChoice::kRing) return;
-  if (const PartLimit limit = part_limit(options, PartPlace::kRing); !limit.part.empty()) {
+  if (const PartLimit limit = ring_limit(options); !limit.part.empty()) {
     fail(ErrorCode::kUnsupported,
          "{} is not supported with parallel.context_attention = \"ring\"; take \"heads\", or {}",
          limit.part, limit.advice);

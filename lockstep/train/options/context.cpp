@@ -16,7 +16,7 @@ nn::ContextGroup context_of(const TrainOptions& options, std::int64_t sequence) 
   const bool causal = family != ModelFamily::kBert && family != ModelFamily::kEncoderDecoder;
   const bool ring = parallel.context_attention == parallel::ContextChoice::kRing ||
                     (parallel.context_attention == parallel::ContextChoice::kAuto && causal &&
-                     part_limit(options, PartPlace::kRing).part.empty());
+                     ring_limit(options).part.empty());
   const nn::ContextGroup group{
       .size = parallel.context,
       .rank = parallel.context_rank,

@@ -7,7 +7,6 @@
 #include "lockstep/tensor/cuda_driver.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/options/part_limits.h"
 
 namespace lockstep::train {
 namespace {
@@ -16,17 +15,26 @@ int ranks_of(const TrainOptions& options) {
   return options.batch.workers * parallel::ranks_per_worker(options.parallel);
 }
 
+// Codecs of a GPU work in its memory.
+std::string on_host_and_quantized(const TrainOptions& options) {
+  const nn::Tiers& tiers = options.offload.tiers;
+  if (tiers.gradients != Tier::kHost && tiers.parameters != Tier::kHost) return "";
+  const char* const key =
+      tiers.gradients == Tier::kHost ? "offload.gradients" : "offload.parameters";
+  const parallel::Compression compression = options.parallel.compression.compression;
+  if (compression != parallel::Compression::kNone) {
+    return fmt::format("{} = \"host\" with parallel.compression = \"{}\"; leave one of them out",
+                       key, name(compression));
+  }
+  const std::string quantized = parallel::zero_plus_plus(options.parallel);
+  if (quantized.empty()) return "";
+  return fmt::format("{} = \"host\" with {}; leave one of them out", key, quantized);
+}
+
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
-  if (const PartLimit limit = part_limit(options, PartPlace::kGpu); !limit.part.empty()) {
-    return fmt::format("{}; {}", limit.part, limit.advice);
-  }
-  if (options.parallel.context > 1) {
-    return fmt::format("parallel.context = {}; leave it out", options.parallel.context);
-  }
-  if (parallel::slices_tokens(options.parallel)) {
-    return fmt::format("parallel.pipeline_schedule = \"{}\"; use \"1f1b\"",
-                       options.parallel.pipeline_schedule);
+  if (options.parallel.expert > 1) {
+    return fmt::format("parallel.expert = {}; leave it out", options.parallel.expert);
   }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
       options.parallel.compression.compression != parallel::Compression::kNone) {
@@ -46,7 +54,7 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     if (options.parallel.strategy == parallel::StrategyKind::kParameterServer) {
       return "train.precision = \"fp8\" with parameter servers; use bf16";
     }
-    if (options.parallel.pipeline > 1 || options.parallel.tensor > 1) {
+    if (parallel::ranks_per_model(options.parallel) > 1) {
       return fmt::format("train.precision = \"fp8\" with {} ranks of a mesh; use bf16",
                          ranks_of(options));
     }
@@ -61,16 +69,7 @@ std::string unserved_by_gpu(const TrainOptions& options) {
     return "offload.* = \"file\" but for offload.optimizer; use \"host\"";
   }
   if (tiers.in_place) return "offload.in_place; leave it out";
-  if (tiers.any() && options.batch.workers > 1) {
-    if (options.parallel.compression.compression != parallel::Compression::kNone) {
-      return fmt::format("offload.* with parallel.compression = \"{}\"; leave one of them out",
-                         name(options.parallel.compression.compression));
-    }
-    if (const std::string text = parallel::zero_plus_plus(options.parallel); !text.empty()) {
-      return fmt::format("offload.* with {}; leave one of them out", text);
-    }
-  }
-  return "";
+  return on_host_and_quantized(options);
 }
 
 constexpr const char* kFp8Needs =

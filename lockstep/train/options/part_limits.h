@@ -1,4 +1,4 @@
-// Parts of models that not every device or mesh supports: one table, read before a run starts.
+// Parts of models that attention in a ring does not support, read before a run starts.
 #pragma once
 
 #include <string>
@@ -7,16 +7,13 @@
 
 namespace lockstep::train {
 
-enum class PartPlace {
-  kGpu,
-  kRing,  // parallel.context_attention = "ring"
-};
-
-// The first part of the model that is not supported there, and what to do about it.
+// The part of the model that is not supported, and what to do about it.
 struct PartLimit {
   std::string part;    // "model.window = 512"; empty: all are supported
   std::string advice;  // "leave it out"
 };
-PartLimit part_limit(const TrainOptions& options, PartPlace place);
+
+// With parallel.context_attention = "ring".
+PartLimit ring_limit(const TrainOptions& options);
 
 }  // namespace lockstep::train

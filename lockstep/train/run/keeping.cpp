@@ -17,6 +17,7 @@ void decide_to_keep(Survival* survival, Trainer& trainer) {
   survival->keeps = keeps_states(replica, trainer.strategy(), trainer.options().parallel);
   if (survival->keeps) trainer.set_survives();
   survival->keeps = survival->keeps || keeps_its_shard(trainer, replica);
+  survival->is_decided = true;
 }
 
 bool keep(Survival* survival, Trainer& trainer, ShardMirror* mirror) {

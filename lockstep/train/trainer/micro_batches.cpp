@@ -109,7 +109,8 @@ void MicroBatches::queue(const nn::Batch& batch, const nn::MicroBatch& micro_bat
   const bool has_capacity = captured_.size() < kMostCaptured || captured_.contains(key);
   nn::TensorAxis* const tensor = replica_.tensor_axis();
   // Messages of a context group cannot be captured.
-  const bool is_capturable = ops.can_capture() && replica_.context_axis() == nullptr &&
+  const bool is_capturable = ops.can_capture() && !replica_.reads_back() &&
+                             replica_.context_axis() == nullptr &&
                              (tensor == nullptr || tensor->can_capture());
   if (!may_capture || !is_capturable || !has_capacity || replica_.calibrates()) {
     replica_.forward_backward(batch, read);

@@ -3,7 +3,8 @@
 // On the CPU a computation is done when its function returns. A GPU is asynchronous: backward()
 // queues the micro-batch, its forward included, and the copy of its losses; losses() waits for all
 // of them. The operations of a micro-batch are captured when they run for the second time, and
-// launched as one graph from then on.
+// launched as one graph from then on; not those of a model that reads back (BlockSpec::reads_back),
+// which are queued one by one.
 #pragma once
 
 #include <cstdint>

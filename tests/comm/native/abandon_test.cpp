@@ -1,52 +1,60 @@
 // A rank that leaves its communicators because it was told to, not because of what it has noticed.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <latch>
 #include <optional>
-#include <string>
+#include <stop_token>
 #include <thread>
 
-#include "lockstep/comm/native/group_communicator.h"
-#include "lockstep/comm/native/threads.h"
 #include "tests/comm/native/tcp_job.h"
 
 namespace lockstep {
 namespace {
 
-// Rank 0 waits in a group for a message that nobody sends; then it can use neither that group nor
-// the world. The others stay until it has left.
-void leave_while_waiting(Communicator& world, std::latch& left) {
-  const std::unique_ptr<Communicator> group = world.split(0, world.rank());
-  if (world.rank() != 0) return left.wait();
-  std::jthread other(
-      [&] { dynamic_cast<GroupCommunicator&>(world).abandon("the launcher has lost node 1"); });
-  int number = 0;
-  const auto code_of = [](const auto& call) -> std::optional<ErrorCode> {
-    try {
-      call();
-    } catch (const Error& error) {
-      EXPECT_NE(std::string(error.what()).find("has lost node 1"), std::string::npos);
-      return error.code();
-    }
-    return std::nullopt;
-  };
-  EXPECT_EQ(code_of([&] { group->receive(std::span(&number, 1), 1); }), ErrorCode::kAborted);
-  EXPECT_EQ(code_of([&] { group->barrier(); }), ErrorCode::kAborted);
-  EXPECT_EQ(code_of([&] { world.barrier(); }), ErrorCode::kAborted);
-  left.count_down();
+std::optional<ErrorCode> code_of(const auto& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.code();
+  }
+  return std::nullopt;
 }
 
+// Rank 0 waits in a group for a message that nobody sends; then it can use neither that group nor
+// the world. The others stay until it has left.
 TEST(Abandon, EndsAllCommunicatorsOfARankOverTcp) {
   std::latch left(1);
-  const auto ends =
-      testing::run_job(testing::quick_job(3, EncryptChoice::kOff),
-                       [&](Communicator& world) { leave_while_waiting(world, left); });
+  std::stop_source stop;
+  testing::TcpJob job = testing::quick_job(3, EncryptChoice::kOff);
+  job.stop = stop.get_token();
+  const auto ends = testing::run_job(job, [&](Communicator& world) {
+    const std::unique_ptr<Communicator> group = world.split(0, world.rank());
+    if (world.rank() != 0) return left.wait();
+    std::jthread other([&] { stop.request_stop(); });
+    int number = 0;
+    EXPECT_EQ(code_of([&] { group->receive(std::span(&number, 1), 1); }), ErrorCode::kAborted);
+    EXPECT_EQ(code_of([&] { group->barrier(); }), ErrorCode::kAborted);
+    EXPECT_EQ(code_of([&] { world.barrier(); }), ErrorCode::kAborted);
+    left.count_down();
+  });
   for (const auto& error : ends) EXPECT_FALSE(error) << error->what();
 }
 
-TEST(Abandon, EndsAllCommunicatorsOfARankThatIsAThread) {
-  std::latch left(1);
-  run_threads(3, [&](Communicator& world) { leave_while_waiting(world, left); });
+// Rank 1 has the address of rank 0, and dies before it connects to it.
+TEST(Abandon, EndsTheWaitForARankThatDoesNotConnect) {
+  std::stop_source stop;
+  testing::TcpJob job = testing::quick_job(2, EncryptChoice::kOff);
+  job.options.timeout = std::chrono::minutes(5);
+  job.stop = stop.get_token();
+  job.has_contacts = [&](int rank) {
+    if (rank == 0) return;
+    stop.request_stop();
+    fail(ErrorCode::kSystem, "dies");
+  };
+  const auto ends = testing::run_job(job, [](Communicator&) { ADD_FAILURE() << "they have met"; });
+  ASSERT_TRUE(ends[0]);
+  EXPECT_EQ(ends[0]->code(), ErrorCode::kAborted);
 }
 
 }  // namespace

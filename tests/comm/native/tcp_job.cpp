@@ -29,10 +29,13 @@ std::unique_ptr<Communicator> join(const TcpJob& job, int rank, const HostPort& 
   world.rank = rank;
   world.size = job.ranks;
   world.token = job.tokens[static_cast<std::size_t>(rank)];
+  if (rank == 0) world.stop = job.stop;
   world.exchange = [&](std::string_view key, const std::string& mine) {
     const std::string text = key == "machines" ? mine : published(job, mine);
-    return exchange(rendezvous, world.token, key, rank, job.ranks, text,
-                    deadline_in(job.options.timeout));
+    auto all = exchange(rendezvous, world.token, key, rank, job.ranks, text,
+                        deadline_in(job.options.timeout), world.stop);
+    if (key == "contacts" && job.has_contacts) job.has_contacts(rank);
+    return all;
   };
   std::vector<int> members(static_cast<std::size_t>(job.ranks));
   std::iota(members.begin(), members.end(), 0);

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct TcpJob {
   std::function<HostPort(const HostPort&)> publish = [](const HostPort& address) {
     return address;
   };
+  std::stop_token stop = {};                             // of rank 0
+  std::function<void(int rank)> has_contacts = nullptr;  // called on each; unset: nothing
 };
 
 // Small messages, forced algorithms and short timeouts.

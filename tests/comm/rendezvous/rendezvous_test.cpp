@@ -363,6 +363,30 @@ TEST_F(RendezvousTest, ANodeThatHasLeftIsTakenBack) {
   EXPECT_EQ(next_news(again, of_one).text, "welcome");
 }
 
+// The launchers of two of three nodes are enough. The third joins later.
+TEST_F(RendezvousTest, NodesMayBeginWithoutOthers) {
+  RendezvousOptions options = quiet();
+  options.nodes = 3;
+  options.least_nodes = 2;
+  options.wait_for_nodes = 50ms;
+  const RendezvousServer server(kAnyPort, token_, 6, options);
+  auto joining = std::async(std::launch::async, [&] {
+    return std::make_unique<NodeLink>(server.address(), token_, 2, 3, "two", deadline_in(20s));
+  });
+  NodeLink zero(server.address(), token_, 0, 3, "zero", deadline_in(20s));
+  const auto two = joining.get();
+  EXPECT_THAT(zero.blobs(), ElementsAre("zero", "", "two"));
+  EXPECT_THAT(two->blobs(), ElementsAre("zero", "", "two"));
+  two->tell("I am the third", deadline_in(5s));
+  std::vector<NodeLink::News> pending;
+  EXPECT_EQ(next_news(zero, pending).node, 2);
+  const NodeLink one(server.address(), token_, 1, 3, "one", deadline_in(20s));
+  EXPECT_THAT(one.blobs(), ElementsAre("zero", "one", "two"));
+  const auto joined = next_news(zero, pending);
+  EXPECT_TRUE(joined.joined);
+  EXPECT_EQ(joined.node, 1);
+}
+
 TEST_F(RendezvousTest, ANodeThatDoesNotLeaveIsNotReplaced) {
   RendezvousOptions options = quiet();
   options.nodes = 1;

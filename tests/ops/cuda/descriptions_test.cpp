@@ -20,7 +20,7 @@ TEST_P(CudaOp, MatchesTheReferenceAndGivesTheSameBitsAgain) {
 
 TEST_P(CudaOp, RefusesWhatIsWrongAndWritesNothing) { expect_refusals(gpu_ops(), GetParam()); }
 
-INSTANTIATE_TEST_SUITE_P(Described, CudaOp, ::testing::ValuesIn(bench::gpu_op_descriptions()),
+INSTANTIATE_TEST_SUITE_P(Described, CudaOp, ::testing::ValuesIn(bench::op_descriptions()),
                          test_name);
 
 class CudaLinearActivation : public OnLiveGpu<::testing::Test> {};

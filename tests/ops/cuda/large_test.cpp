@@ -41,7 +41,7 @@ struct Typical {
 
 std::vector<Typical> all_typical() {
   std::vector<Typical> all;
-  for (const OpDescription& description : bench::gpu_op_descriptions()) {
+  for (const OpDescription& description : bench::op_descriptions()) {
     for (const DType dtype : kComputeTypes) all.push_back({description, dtype});
   }
   return all;
@@ -75,8 +75,10 @@ using ops::AttentionShape;
 std::vector<AttentionOptions> attentions(DType dtype, std::int64_t head_size) {
   std::vector<AttentionOptions> all;
   const auto add = [&](std::int64_t batch, std::int64_t queries, std::int64_t keys,
-                       std::int64_t heads, std::int64_t kv_heads, bool causal) {
-    const AttentionShape shape{batch, queries, keys, heads, kv_heads, head_size, causal, dtype};
+                       std::int64_t heads, std::int64_t kv_heads, bool causal,
+                       std::int64_t window = 0) {
+    const AttentionShape shape{batch,     queries, keys,  heads, kv_heads,
+                               head_size, causal,  dtype, window};
     all.push_back({.shape = shape, .packed = queries == keys, .gap = 0});
   };
   for (const bool causal : {true, false}) {
@@ -92,6 +94,19 @@ std::vector<AttentionOptions> attentions(DType dtype, std::int64_t head_size) {
     add(1, 257, 4161, 2, 1, causal);  // many keys
     add(1, 4161, 4161, 1, 1, causal);
   }
+  // Windows that end inside, at and behind tiles of queries and keys.
+  for (const std::int64_t window : {1, 31, 64, 65, 129, 500}) {
+    add(1, 400, 400, 4, 2, true, window);
+    add(1, 100, 333, 2, 1, true, window);
+    add(1, 333, 100, 2, 2, true, window);
+    add(2, 1, 700, 4, 2, true, window);
+    add(1, 5, 1300, 2, 1, true, window);
+  }
+  all.push_back({.shape = {2, 200, 200, 3, 3, head_size, true, dtype, 70},
+                 .mask = true,
+                 .dropout = 0.1,
+                 .packed = true,
+                 .gap = 0});
   AttentionOptions dropping{.shape = {2, 200, 200, 3, 3, head_size, true, dtype},
                             .dropout = 0.1,
                             .packed = true,

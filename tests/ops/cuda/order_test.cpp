@@ -191,7 +191,7 @@ TEST_F(CudaOrder, ACaptureThatWasBrokenOffLeavesTheOpsUsable) {
 // That every operation can be captured, and does then what it does otherwise.
 TEST_F(CudaOrder, EveryOperationGivesTheSameBitsFromACapturedStep) {
   Problems problems;
-  for (const OpDescription& description : bench::gpu_op_descriptions()) {
+  for (const OpDescription& description : bench::op_descriptions()) {
     const std::vector<OpCase> cases = description.cases(DType::kBF16);
     const OpCase& one = cases[std::min<std::size_t>(2, cases.size() - 1)];
     const bool goes_on = problems.collect(description.name + " [" + one.name + "]", [&] {
@@ -265,9 +265,86 @@ class CudaFaults : public CudaOrder {
     ops().synchronize();
   }
 
+  // As the shard from class 5 on, of 12.
+  void classify_shard(const std::vector<std::int32_t>& targets) {
+    const auto rows = static_cast<std::int64_t>(targets.size());
+    const Far<std::int32_t> t(targets);
+    const Far<float> logits({rows, 5}, 1.0f), statistics({1, rows, ops::kLogitStatistics}, 1.0f),
+        losses({rows}, 0.0f);
+    ops().run(ops::LogitStatistics{.logits = logits.tensor,
+                                   .targets = t.tensor,
+                                   .first_class = 5,
+                                   .all_classes = 12,
+                                   .statistics = statistics.tensor.row(0)});
+    ops().synchronize();
+    ops().run(ops::CrossEntropy{.logits = logits.tensor,
+                                .targets = t.tensor,
+                                .losses = losses.tensor,
+                                .first_class = 5,
+                                .all_classes = 12,
+                                .statistics = statistics.tensor});
+    ops().synchronize();
+  }
+  // Rows of the shard from token 4 on, of 14.
+  void embed_shard(const std::vector<std::int32_t>& tokens) {
+    const auto rows = static_cast<std::int64_t>(tokens.size());
+    const Far<std::int32_t> t(tokens);
+    const Far<float> table({10, 4}, 1.0f), y({rows, 4}, 5.0f);
+    ops().run(ops::Embedding{.tokens = t.tensor,
+                             .tokens_table = table.tensor,
+                             .y = y.tensor,
+                             .first_token = 4,
+                             .vocabulary = 14});
+    ops().synchronize();
+    const std::vector<float> sums = y.values();
+    for (std::size_t row = 0; row < tokens.size(); ++row) {
+      EXPECT_EQ(sums[4 * row], tokens[row] >= 4 ? 1 : 0) << row;
+    }
+  }
+  void gather(const std::vector<std::int32_t>& pairs) {
+    const auto rows = static_cast<std::int64_t>(pairs.size());
+    const Far<std::int32_t> p(pairs);
+    const Far<float> x({3, 4}, 1.0f), y({rows, 4}, 0.0f);
+    ops().run(
+        ops::GatherTokens{.pairs = p.tensor, .experts_per_token = 2, .x = x.tensor, .y = y.tensor});
+    ops().synchronize();
+    EXPECT_TRUE(all_are(y.values(), 1.0f));
+  }
+  void combine(const std::vector<std::int32_t>& rows) {
+    const auto tokens = static_cast<std::int64_t>(rows.size()) / 2;
+    const Far<std::int32_t> r(rows, Shape{tokens, 2});
+    const Far<float> routed({5, 4}, 1.0f), y({tokens, 4}, 0.0f);
+    ops().run(ops::CombineTokens{.rows = r.tensor, .routed = routed.tensor, .y = y.tensor});
+    ops().synchronize();
+    EXPECT_TRUE(all_are(y.values(), 2.0f));
+  }
+
   Buffer scratch_;
   std::unique_ptr<Ops> own_;
 };
+
+TEST_F(CudaFaults, OfShardsAreThoseOutsideTheWhole) {
+  embed_shard({0, 3, 4, 13});
+  EXPECT_EQ(refusal_of([&] {
+              embed_shard({0, 14, 5});
+            }),
+            "embedding: tokens[1] is 14, expected 0 to 13");
+  classify_shard({0, 5, 11, ops::kNoTarget});
+  EXPECT_EQ(refusal_of([&] {
+              classify_shard({0, 11, 12});
+            }),
+            "logit_statistics: targets[2] is 12, expected 0 to 11, or -100 for none");
+}
+
+TEST_F(CudaFaults, OfRoutedRowsNameTheOperation) {
+  gather({0, 5, 3});
+  EXPECT_EQ(refusal_of([&] { gather({0, 6}); }), "gather_tokens: pairs[1] is 6, expected 0 to 5");
+  combine({0, 4, 2, 2});
+  EXPECT_EQ(refusal_of([&] {
+              combine({0, 4, -1, 2});
+            }),
+            "combine_tokens: rows[2] is -1, expected 0 to 4");
+}
 
 TEST_F(CudaFaults, AreToldWithTheFirstRowInTheWordsOfTheCpu) {
   EXPECT_EQ(refusal_of([&] {

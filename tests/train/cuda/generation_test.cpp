@@ -47,6 +47,7 @@ plan::ModelShape shape_of(plan::Family family) {
   shape.heads = 4;
   shape.kv_heads = family == plan::Family::kLlama ? 2 : 4;
   shape.feed_forward = 128;
+  if (family == plan::Family::kPhi3) shape.window = 20;
   return shape;
 }
 
@@ -99,7 +100,9 @@ const std::vector<std::vector<TokenId>> kPrompts = {
 
 class CudaGeneration : public OnGpu<::testing::TestWithParam<plan::Family>> {};
 INSTANTIATE_TEST_SUITE_P(Families, CudaGeneration,
-                         ::testing::Values(plan::Family::kGpt2, plan::Family::kLlama),
+                         ::testing::Values(plan::Family::kGpt2, plan::Family::kLlama,
+                                           plan::Family::kMixtral, plan::Family::kQwen3,
+                                           plan::Family::kPhi3, plan::Family::kGptNeox),
                          [](const auto& each) { return std::string(plan::name(each.param)); });
 
 TEST_P(CudaGeneration, GreedyTextsAreThoseOfTheCpu) {

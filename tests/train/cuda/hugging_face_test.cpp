@@ -20,8 +20,10 @@ TEST_P(CudaHuggingFace, LogitsGradientsAndTenStepsAreTheSame) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, CudaHuggingFace,
-                         ::testing::Values("gpt2", "llama", "bert", "llama3", "mistral", "qwen2",
-                                           "phi3", "gpt2_relu", "gpt2_gelu", "gpt_neox_serial"),
+                         ::testing::Values("gpt2", "gpt2_relu", "gpt2_gelu", "llama", "llama3",
+                                           "bert", "mistral", "mistral_window", "qwen2",
+                                           "qwen2_window", "qwen3", "phi3", "phi3_window",
+                                           "gpt_neox", "gpt_neox_serial", "mixtral"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

@@ -53,7 +53,6 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& expect
 
 TEST_F(CudaTraining, EveryFamilyHasTheLossesAndGradientsOfTheReference) {
   for (const nn::Tiny tiny : nn::kAllTiny) {
-    if (nn::needs_cpu(tiny)) continue;
     for (const nn::Recompute recompute :
          {nn::Recompute::kNone, nn::Recompute::kSelective, nn::Recompute::kFull}) {
       nn::Setup setup = nn::tiny_setup(tiny, DType::kF32);
@@ -137,6 +136,48 @@ TEST_F(CudaTraining, TheSameOptionsGiveTheSameBitsHoweverMuchIsRecomputed) {
       options.seed = 2;
       EXPECT_NE(trained(*gpu, options, 4), once);
     }
+  }
+}
+
+// Experts, norms of heads, heads that turn in part, a window.
+TEST_F(CudaTraining, OtherFamiliesFollowTheCpusCurveHoweverMuchIsRecomputed) {
+  for (const ModelFamily family :
+       {ModelFamily::kMixtral, ModelFamily::kQwen3, ModelFamily::kGptNeox, ModelFamily::kPhi3}) {
+    for (const int accumulation : {1, 2}) {
+      TrainOptions options = tiny_options();
+      options.model.family = family;
+      if (family == ModelFamily::kPhi3) options.model.window = 3;
+      options.batch.micro = 4 / accumulation;
+      options.batch.accumulation = accumulation;
+      const auto gpu = make_cuda_ops(0);
+      const auto cpu = make_cpu_ops(2);
+      const Trained there = trained(*gpu, options, 8);
+      const Trained here = trained(*cpu, options, 8);
+      for (std::size_t i = 0; i < here.losses.size(); ++i) {
+        EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3)
+            << name(family) << ", accumulation " << accumulation << ", step " << i + 1;
+      }
+      for (const RecomputeChoice recompute : kModes) {
+        options.recompute = recompute;
+        EXPECT_EQ(trained(*gpu, options, 8), there) << name(family) << ", " << name(recompute);
+      }
+    }
+  }
+}
+
+TEST_F(CudaTraining, ExpertsThatDropRowsFollowTheCpusCurve) {
+  for (const double capacity : {0.5, 1.0, 2.0}) {
+    TrainOptions options = tiny_options();
+    options.model.family = ModelFamily::kMixtral;
+    options.expert_capacity = capacity;
+    const auto gpu = make_cuda_ops(0);
+    const auto cpu = make_cpu_ops(2);
+    const Trained there = trained(*gpu, options, 4);
+    const Trained here = trained(*cpu, options, 4);
+    for (std::size_t i = 0; i < here.losses.size(); ++i) {
+      EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3) << capacity << ", step " << i + 1;
+    }
+    EXPECT_EQ(trained(*gpu, options, 4), there) << capacity;
   }
 }
 

@@ -9,7 +9,7 @@
 #include "lockstep/parallel/strategy/device_update.h"
 #include "lockstep/train/memory/run_plan.h"
 
-namespace lockstep::train {
+namespace lockstep::train::device_groups_test {
 namespace {
 
 TrainOptions small(const parallel::ParallelOptions& parallel) {
@@ -87,4 +87,4 @@ TEST(DeviceGroups, StagesThatShareABlockHaveAGroupMore) {
 }
 
 }  // namespace
-}  // namespace lockstep::train
+}  // namespace lockstep::train::device_groups_test

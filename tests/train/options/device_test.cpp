@@ -35,7 +35,7 @@ TEST(RunDevice, IsTheOneThatIsNamed) {
 
 TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAuto) {
   const std::pair<const char*, std::function<void(TrainOptions&)>> unserved[] = {
-      {"parallel.context", [](TrainOptions& o) { o.parallel.context = 2; }},
+      {"parallel.expert", [](TrainOptions& o) { o.parallel.expert = 2; }},
       {"several nodes",
        [](TrainOptions& o) {
          o.batch.workers = 2;
@@ -48,25 +48,20 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.compression.compression = parallel::Compression::kInt8;
        }},
       {"parallel.algorithm", [](TrainOptions& o) { o.parallel.algorithm = "ring"; }},
-      {"parallel.pipeline_schedule",
-       [](TrainOptions& o) {
-         o.parallel.pipeline = 2;
-         o.parallel.pipeline_schedule = "terapipe";
-       }},
       {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.gradients = Tier::kFile; }},
       {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.activations = Tier::kFile; }},
-      {"offload.* with parallel.compression",
+      {"offload.gradients = \"host\" with parallel.compression = \"int8\"",
        [](TrainOptions& o) {
          o.batch.workers = 2;
-         o.offload.tiers.optimizer = Tier::kHost;
+         o.offload.tiers.gradients = Tier::kHost;
          o.parallel.compression.compression = parallel::Compression::kInt8;
        }},
-      {"offload.* with parallel.quantized_weights",
+      {"offload.parameters = \"host\" with parallel.",
        [](TrainOptions& o) {
          o.batch.workers = 2;
-         o.offload.tiers.optimizer = Tier::kHost;
          o.parallel.zero = 3;
          o.parallel.quantized_weights = parallel::Quantization::kInt8;
+         o.offload.tiers.parameters = Tier::kHost;
        }},
       {"offload.in_place", [](TrainOptions& o) { o.offload.tiers.in_place = true; }}};
   for (const auto& [words, change] : unserved) {

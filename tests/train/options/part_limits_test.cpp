@@ -1,4 +1,4 @@
-// Parts of models that a device or a mesh lacks are refused before a run, or done without.
+// Parts of models that a mesh lacks are refused before a run, or done without; a GPU has all.
 #include "lockstep/train/options/part_limits.h"
 
 #include <gtest/gtest.h>
@@ -43,31 +43,28 @@ std::string refusal_of_gpu(TrainOptions options) {
   return refusal([&] { device_of(options); });
 }
 
-TEST(PartLimits, AGpuRefusesInOneSentence) {
-  EXPECT_EQ(
-      refusal_of_gpu(with_window(8)),
-      "run.device = \"cuda\" does not support model.window = 8; take sequences no longer than "
-      "that, or set run.device = \"cpu\"");
-  EXPECT_EQ(refusal_of_gpu(with_family(ModelFamily::kQwen3)),
-            "run.device = \"cuda\" does not support model.family = \"qwen3\", whose queries and "
-            "keys have norms; take another family, or set run.device = \"cpu\"");
-  EXPECT_EQ(refusal_of_gpu(with_family(ModelFamily::kGptNeox)),
-            "run.device = \"cuda\" does not support model.rotary_share = 0.25; take 1, or set "
-            "run.device = \"cpu\"");
-  TrainOptions named;
-  named.model.name = "phi3-3.8b";
-  EXPECT_EQ(part_limit(named, PartPlace::kGpu).part, "model.window = 2047");
-  named.batch.sequence = 2047;
-  EXPECT_EQ(part_limit(named, PartPlace::kGpu).part, "");
+TEST(PartLimits, AGpuHasAllPartsOfModels) {
+  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kPhi3, ModelFamily::kGptNeox,
+                                   ModelFamily::kQwen3, ModelFamily::kMixtral}) {
+    EXPECT_EQ(refusal_of_gpu(with_family(family)), "") << name(family);
+  }
+  EXPECT_EQ(refusal_of_gpu(with_window(8)), "");
 }
 
-TEST(PartLimits, WhatIsSupportedIsNotRefused) {
-  EXPECT_EQ(refusal_of_gpu(with_window(16)), "");  // as long as the sequences
-  EXPECT_EQ(refusal_of_gpu(with_window(0)), "");
-  EXPECT_EQ(refusal_of_gpu(with_family(ModelFamily::kPhi3)), "");
-  TrainOptions whole = with_family(ModelFamily::kGptNeox);
-  whole.model.rotary_share = 1;
-  EXPECT_EQ(refusal_of_gpu(whole), "");
+TEST(PartLimits, AGpuRefusesToDivideExperts) {
+  TrainOptions options = with_family(ModelFamily::kMixtral);
+  options.parallel.expert = 2;
+  EXPECT_EQ(refusal_of_gpu(options),
+            "run.device = \"cuda\" does not support parallel.expert = 2; leave it out, or set "
+            "run.device = \"cpu\"");
+}
+
+TEST(PartLimits, AWindowIsThatOfAModelByItsName) {
+  TrainOptions named;
+  named.model.name = "phi3-3.8b";
+  EXPECT_EQ(ring_limit(named).part, "model.window = 2047");
+  named.batch.sequence = 2047;
+  EXPECT_EQ(ring_limit(named).part, "");
 }
 
 TEST(PartLimits, ARingRefusesAWindowAndAutoTakesHeads) {

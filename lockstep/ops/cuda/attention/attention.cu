@@ -22,16 +22,22 @@ bool accepts_all(const Context&, const Call&) {
   return true;
 }
 
+// Hopper's kernels know no windows.
+template <class Call>
+bool hopper_takes(const Context& context, const Call& call) {
+  return call.shape.window == 0 && hopper_accepts(context, call);
+}
+
 // In the order in which they are tried. All of them write the same log_sum, so forward and backward
 // may use different ones.
 constexpr Implementation<ops::Attention> kForward[] = {
     {attention::split_accepts, attention::run_split},
-    {hopper_accepts, run_hopper},
+    {hopper_takes, run_hopper},
     {attention::mma_accepts, attention::run_mma},
     {accepts_all, attention::run_plain},
 };
 constexpr Implementation<ops::AttentionBackward> kBackward[] = {
-    {hopper_accepts, run_hopper},
+    {hopper_takes, run_hopper},
     {attention::mma_accepts, attention::run_mma},
     {accepts_all, attention::run_plain},
 };

@@ -48,10 +48,14 @@ struct Sizes {
   int kv_heads = 0;
   int group = 1;  // query heads that share a key head
   int head_size = 0;
-  int reach = 0;  // query i attends to keys 0 to i + reach; not causal: `keys`
+  int reach = 0;  // query i attends to keys up to i + reach; not causal: `keys`
+  int first = 0;  // and from i + first on; without a window far below 0
 };
 
 inline Sizes sizes_of(const ops::AttentionShape& shape) {
+  constexpr std::int64_t kFar = 1 << 30;
+  const std::int64_t reach = shape.causal ? shape.keys - shape.queries : shape.keys;
+  const std::int64_t window = shape.window > 0 && shape.window < kFar ? shape.window : 0;
   return {.batch = static_cast<int>(shape.batch),
           .queries = static_cast<int>(shape.queries),
           .keys = static_cast<int>(shape.keys),
@@ -59,7 +63,8 @@ inline Sizes sizes_of(const ops::AttentionShape& shape) {
           .kv_heads = static_cast<int>(shape.kv_heads),
           .group = static_cast<int>(shape.heads / shape.kv_heads),
           .head_size = static_cast<int>(shape.head_size),
-          .reach = static_cast<int>(shape.causal ? shape.keys - shape.queries : shape.keys)};
+          .reach = static_cast<int>(reach),
+          .first = static_cast<int>(window > 0 ? reach - window + 1 : -kFar)};
 }
 
 constexpr int tiles_of(int count, int tile) { return (count + tile - 1) / tile; }
@@ -68,6 +73,23 @@ constexpr int tiles_of(int count, int tile) { return (count + tile - 1) / tile; 
 __device__ __forceinline__ int keys_seen(const Sizes& sizes, int end) {
   const int last = (end < sizes.queries ? end : sizes.queries) - 1 + sizes.reach;
   return last < 0 ? 0 : last < sizes.keys ? last + 1 : sizes.keys;
+}
+
+// The first key that `query` attends to; later queries attend to none before it.
+__host__ __device__ __forceinline__ int first_seen(const Sizes& sizes, int query) {
+  const int first = query + sizes.first;
+  return first < 0 ? 0 : first;
+}
+
+// The number of queries up to the last that attends to a key before `end`.
+__device__ __forceinline__ int queries_seeing(const Sizes& sizes, int end) {
+  const int queries = end - sizes.first;
+  return queries < 0 ? 0 : queries < sizes.queries ? queries : sizes.queries;
+}
+
+// Whether the query attends to the key, as far as causality and window decide.
+__device__ __forceinline__ bool attends(const Sizes& sizes, int query, int key) {
+  return key <= query + sizes.reach && key >= query + sizes.first;
 }
 
 // Heads inside wider rows. T is const for inputs.

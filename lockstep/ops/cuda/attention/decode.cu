@@ -36,9 +36,11 @@ struct Call {
   int row_blocks;
   int head_size;
   int positions;
-  int parts;  // at most
+  int parts;   // at most
+  int window;  // at least 1
   float scale;
   bool rotary;
+  int turned;  // the elements of a head that turn
   float theta;
   ops::RotaryScaling scaling;
   Found* found;  // [batch, heads, parts]
@@ -82,7 +84,7 @@ template <class T, int kLanes, int kRows>
 __device__ __forceinline__ void load_token(const Call<T>& call, Shared<kLanes, kRows>& shared,
                                            int sequence, int kv_head, int first_row, int rows,
                                            int length) {
-  const int size = call.head_size, half = size / 2;
+  const int size = call.head_size, half = call.turned / 2, rest = size - call.turned;
   const T* packed =
       call.packed + static_cast<std::int64_t>(sequence) * (call.heads + 2 * call.kv_heads) * size;
   const auto source = [&](int row) {  // row `rows` is the key
@@ -113,6 +115,10 @@ __device__ __forceinline__ void load_token(const Call<T>& call, Shared<kLanes, k
     target(row)[pair] = to_float(from_float<T>(a * rotation.x - b * rotation.y));
     target(row)[pair + half] = to_float(from_float<T>(a * rotation.y + b * rotation.x));
   }
+  for (int i = static_cast<int>(threadIdx.x); i < (rows + 1) * rest; i += kThreads) {
+    const int row = i / rest, element = call.turned + i % rest;
+    target(row)[element] = to_float(source(row)[element]);
+  }
   __syncthreads();
 }
 
@@ -134,9 +140,10 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Call<T> call) {
     return;
   }
   const int keys = length + 1;
-  const int fair = (keys + call.parts - 1) / call.parts;
+  const int seen = min(keys, call.window);  // the last of them
+  const int fair = (seen + call.parts - 1) / call.parts;
   const int keys_per_part = (fair + kLeastKeys - 1) / kLeastKeys * kLeastKeys;
-  const int parts = (keys + keys_per_part - 1) / keys_per_part;
+  const int parts = (seen + keys_per_part - 1) / keys_per_part;
   if (part >= parts) return;
 
   load_token<T, kLanes, kRows>(call, shared, sequence, kv_head, first_row, rows, length);
@@ -161,7 +168,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Call<T> call) {
     }
   }
 
-  const int first = part * keys_per_part;
+  const int first = keys - seen + part * keys_per_part;
   const int end = min(first + keys_per_part, keys);
   for (int base = first; base < end; base += Memory::kTeams * kAhead) {
     Floats<kPiece> k[kAhead], v[kAhead];
@@ -318,7 +325,9 @@ void run_decode(const Context& context, const ops::DecodeAttention& call) {
   const std::int64_t positions = call.cache.shape()[1];
   if (batch == 0) return;
   const std::int64_t group = call.heads / call.kv_heads;
-  const std::int64_t parts = most_parts(positions);
+  const std::int64_t window = call.window > 0 ? std::min(call.window, positions) : positions;
+  const std::int64_t parts = most_parts(window);
+  const std::int64_t turned = call.rotary_size > 0 ? call.rotary_size : call.head_size;
   with_compute_type(call.packed.dtype(), [&]<class T>(TypeTag<T>) {
     // Shapes that do not fit vectors use one generic kernel.
     const bool vectors = call.head_size % kPiece == 0 && allows_packs<T, kPiece>(call.cache);
@@ -335,8 +344,10 @@ void run_decode(const Context& context, const ops::DecodeAttention& call) {
                             .head_size = static_cast<int>(call.head_size),
                             .positions = static_cast<int>(positions),
                             .parts = static_cast<int>(parts),
+                            .window = static_cast<int>(window),
                             .scale = call.scale,
                             .rotary = call.rotary,
+                            .turned = static_cast<int>(turned),
                             .theta = call.theta,
                             .scaling = call.scaling,
                             .found = reinterpret_cast<Found*>(context.workspace),

@@ -136,23 +136,24 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadSize>::kThreads, 2)
   set_zero(sums);
   RunningSoftmax<kM> softmax;
   const Keeper keeper(call.dropout, sizes, sequence, head);
+  const int first = first_seen(sizes, query) / Tiles::kKeys * Tiles::kKeys;
   const int keys = keys_seen(sizes, query + Tiles::kQueries);
-  if (keys > 0) {
+  if (keys > first) {
     load_rows<Tiles::kQueries, kHeadSize, Tiles::kThreads>(
         q, call.q.at(first_query, head, sizes.head_size), call.q.stride, sizes.queries - query,
         sizes.head_size, nullptr);
-    load_keys(k, k_from, call.k.stride, 0);
+    load_keys(k, k_from, call.k.stride, first);
   }
-  for (int key = 0; key < keys; key += Tiles::kKeys) {
+  for (int key = first; key < keys; key += Tiles::kKeys) {
     wait_for_copies();
     __syncthreads();  // keys have arrived; the previous values are not read any more
     load_keys(v, v_from, call.v.stride, key);
-    const bool sees = key <= row + 16 * kM - 1 + sizes.reach;
+    const bool sees = meet(sizes, row, 16 * kM, key, Tiles::kKeys);
     std::uint32_t weights[kM][kN / 2][4];
     if (sees) {
       float scores[kM][kN][4];
       multiply_rows<kHeadSize>(scores, q_warp, k);
-      if (hides(sizes, mask, row, key, Tiles::kKeys)) {
+      if (hides(sizes, mask, row, 16 * kM, key, Tiles::kKeys)) {
         hide(scores, sizes, mask == nullptr ? nullptr : mask + key, row, key);
       }
       softmax.add(scores, sums, call.scale_log2);

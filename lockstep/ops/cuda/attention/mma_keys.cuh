@@ -46,9 +46,9 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
   T* v_warp = v + warp_of() * 16 * kM * kRow;
 
   // Tiles of queries, `per_head` for every query head, one head after the other. Tiles before the
-  // first attend to none of the keys.
+  // first, and behind the last, attend to none of the keys.
   const int first = key > sizes.reach ? (key - sizes.reach) / Tiles::kQueries : 0;
-  const int query_tiles = tiles_of(sizes.queries, Tiles::kQueries);
+  const int query_tiles = tiles_of(queries_seeing(sizes, key + Tiles::kKeys), Tiles::kQueries);
   const int per_head = query_tiles > first ? query_tiles - first : 0;
   const int turns = per_head * sizes.group;
 
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
     wait_for_copies();
     __syncthreads();  // this stage has arrived; the other is not read any more
     if (turn + 1 < turns) load_stage(stage ^ 1, head, tile * Tiles::kQueries);
-    if (row > query + Tiles::kQueries - 1 + sizes.reach) continue;  // none attends to these keys
+    if (!meet(sizes, query, Tiles::kQueries, row, 16 * kM)) continue;
     const T* q = stages + stage * kStage;
     const T* dout = q + Tiles::kQueries * kRow;
     const float* log2_sums = statistics + stage * kStatistics;
@@ -105,7 +105,8 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
     float p[kM][kN][4], dp[kM][kN][4];
     multiply_rows<kHeadSize>(p, k_warp, q);
     multiply_rows<kHeadSize>(dp, v_warp, dout);
-    const bool hides_some = row + 16 * kM - 1 > query + sizes.reach;
+    const bool hides_some =
+        row + 16 * kM - 1 > query + sizes.reach || row < query + Tiles::kQueries - 1 + sizes.first;
     const Keeper keeper(call.dropout, sizes, sequence, query_head);
 #pragma unroll
     for (int j = 0; j < kN; ++j) {
@@ -120,8 +121,8 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
           const float subtract = e % 2 == 0 ? log2_sum.x : log2_sum.y;
           p[i][j][e] = fast_exp2(fmaf(p[i][j][e], call.scale_log2, -subtract));
           if (hides_some) {
-            const int last = query + 8 * j + lane_column() + e % 2 + sizes.reach;
-            if (row + 16 * i + 8 * (e / 2) + lane_row() > last) p[i][j][e] = 0;
+            const int at = row + 16 * i + 8 * (e / 2) + lane_row();
+            if (!attends(sizes, query + 8 * j + lane_column() + e % 2, at)) p[i][j][e] = 0;
           }
           make_gradient<kDropout>(p[i][j][e], dp[i][j][e], e % 2 == 0 ? delta.x : delta.y,
                                   (kept >> e & 1) != 0, call.dropout.factor);

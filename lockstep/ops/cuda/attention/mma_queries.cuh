@@ -69,28 +69,29 @@ __global__ void __launch_bounds__(QueriesTiles<kHeadSize>::kThreads, 2)
   float sums[kM][kHeadSize / 8][4];
   set_zero(sums);
   const Keeper keeper(call.dropout, sizes, sequence, head);
+  const int first = first_seen(sizes, query) / Tiles::kKeys * Tiles::kKeys;
   const int keys = keys_seen(sizes, query + Tiles::kQueries);
-  if (keys > 0) {
+  if (keys > first) {
     load_rows<Tiles::kQueries, kHeadSize, Tiles::kThreads>(
         q, call.q.at(first_query, head, sizes.head_size), call.q.stride, sizes.queries - query,
         sizes.head_size, nullptr);
     load_rows<Tiles::kQueries, kHeadSize, Tiles::kThreads>(
         dout, call.dout.at(first_query, head, sizes.head_size), call.dout.stride,
         sizes.queries - query, sizes.head_size, nullptr);
-    load_stage(0, 0);
+    load_stage(0, first);
   }
   int stage = 0;
-  for (int key = 0; key < keys; key += Tiles::kKeys, stage ^= 1) {
+  for (int key = first; key < keys; key += Tiles::kKeys, stage ^= 1) {
     wait_for_copies();
     __syncthreads();  // this stage has arrived; the other is not read any more
     if (key + Tiles::kKeys < keys) load_stage(stage ^ 1, key + Tiles::kKeys);
-    if (key > row + 16 * kM - 1 + sizes.reach) continue;  // the warp attends to none of them
+    if (!meet(sizes, row, 16 * kM, key, Tiles::kKeys)) continue;
     const T* k = stages + stage * kStage;
     const T* v = k + Tiles::kKeys * kRow;
     float p[kM][kN][4], dp[kM][kN][4];
     multiply_rows<kHeadSize>(p, q_warp, k);
     multiply_rows<kHeadSize>(dp, dout_warp, v);
-    if (hides(sizes, mask, row, key, Tiles::kKeys)) {
+    if (hides(sizes, mask, row, 16 * kM, key, Tiles::kKeys)) {
       hide(p, sizes, mask == nullptr ? nullptr : mask + key, row, key);
     }
 #pragma unroll

@@ -205,20 +205,29 @@ __device__ __forceinline__ void hide(float (&scores)[kM][kN][4], const Sizes& si
   for (int i = 0; i < kM; ++i) {
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      // The last key to attend to, counted from the lane's first column.
-      const int last = row + 16 * i + 8 * (e / 2) + lane_row() + sizes.reach - key - lane_column();
+      // The first and the last key to attend to, counted from the lane's first column.
+      const int query = row + 16 * i + 8 * (e / 2) + lane_row();
+      const int first = query + sizes.first - key - lane_column();
+      const int last = query + sizes.reach - key - lane_column();
 #pragma unroll
       for (int j = 0; j < kN; ++j) {
-        if (8 * j + e % 2 > last || !shown[8 * j + e % 2]) scores[i][j][e] = -INFINITY;
+        const int at = 8 * j + e % 2;
+        if (at < first || at > last || !shown[at]) scores[i][j][e] = -INFINITY;
       }
     }
   }
 }
 
-// Whether hide() has anything to do.
+// Whether hide() has anything to do for that many rows.
 __device__ __forceinline__ bool hides(const Sizes& sizes, const std::uint8_t* mask, int row,
-                                      int key, int keys) {
-  return mask != nullptr || key + keys > sizes.keys || key + keys - 1 > row + sizes.reach;
+                                      int rows, int key, int keys) {
+  return mask != nullptr || key + keys > sizes.keys || key + keys - 1 > row + sizes.reach ||
+         key < row + rows - 1 + sizes.first;
+}
+
+// Whether a query of these rows attends to a key of these.
+__device__ __forceinline__ bool meet(const Sizes& sizes, int row, int rows, int key, int keys) {
+  return key <= row + rows - 1 + sizes.reach && key + keys - 1 >= row + sizes.first;
 }
 
 // ---- dropout of a lane's four elements of a block of 16 by 8: bit e of the result is set where

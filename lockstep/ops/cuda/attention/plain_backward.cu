@@ -76,7 +76,7 @@ struct Meeting {
       for (int j = 0; j < 4; ++j) {
         const int q = query_at(i, j), k = key_at(i, j);
         const bool seen = query + q < sizes.queries && key + k < sizes.keys &&
-                          key + k <= query + q + sizes.reach && (mask == nullptr || mask[k] != 0);
+                          attends(sizes, query + q, key + k) && (mask == nullptr || mask[k] != 0);
         scores[i][j] = seen ? expf(scores[i][j] * call.scale - shared().log_sum[q]) : 0.0f;
       }
     }
@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(kThreads, 2) plain_queries_kernel(BackwardCall
   float sums[kParts][4][4];
   set_zero(sums);
   const int keys = keys_seen(sizes, query + kSide);
-  for (int key = 0; key < keys; key += kSide) {
+  for (int key = first_seen(sizes, query) / kSide * kSide; key < keys; key += kSide) {
     meeting.key = key;
     const Strip<T> k = call.keys(call.k, sequence, kv_head, key);
     float p[4][4], dp[4][4];
@@ -171,10 +171,11 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 ? 2 : 1)
   float dk[kParts][4][4], dv[kParts][4][4];
   set_zero(dk);
   set_zero(dv);
-  // Queries before this one attend to none of the keys.
+  // Queries before this one, and from the end on, attend to none of the keys.
   const int first = key > sizes.reach ? (key - sizes.reach) / kSide * kSide : 0;
+  const int end = queries_seeing(sizes, key + kSide);
   for (int head = kv_head * sizes.group; head < (kv_head + 1) * sizes.group; ++head) {
-    for (int query = first; query < sizes.queries; query += kSide) {
+    for (int query = first; query < end; query += kSide) {
       const Meeting<T, true> meeting{call, sequence, head, query, key};
       const Strip<T> q = call.queries(call.q, sequence, head, query);
       const Strip<T> dout = call.queries(call.dout, sequence, head, query);

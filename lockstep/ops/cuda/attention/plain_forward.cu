@@ -64,7 +64,7 @@ struct QueryBlock {
       const bool shown = keys.has(column, 0);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const bool seen = shown && key + column <= query + tile_row(i) + call.sizes.reach;
+        const bool seen = shown && attends(call.sizes, query + tile_row(i), key + column);
         scores[i][j] = seen ? scores[i][j] * call.scale : -INFINITY;
       }
     }
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 2) plain_forward_kernel(ForwardCall<
     total[i] = 0;
   }
   const int keys = keys_seen(sizes, query + kSide);
-  for (int key = 0; key < keys; key += kSide) {
+  for (int key = first_seen(sizes, query) / kSide * kSide; key < keys; key += kSide) {
     float weights[4][4];
     block.make_scores(weights, key);
 #pragma unroll

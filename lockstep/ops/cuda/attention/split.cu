@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads) split_kernel(Call<T> call) {
   const bool holds = column < sizes.head_size;
 
   float q[kRows][kSize], sums[kRows][kSize], most[kRows], total[kRows];
-  int last[kRows];  // key that the row attends to
+  int from[kRows], last[kRows];  // the keys that the row attends to
 #pragma unroll
   for (int r = 0; r < kRows; ++r) {
     const bool there = first_row + r < rows;
@@ -88,6 +88,7 @@ __global__ void __launch_bounds__(kThreads) split_kernel(Call<T> call) {
     const int head = kv_head * sizes.group + (first_row + r) % sizes.group;
     const std::int64_t q_row = static_cast<std::int64_t>(sequence) * sizes.queries + query;
     load_piece<T>(q[r], call.q.at(q_row, head, sizes.head_size) + column, there && holds);
+    from[r] = query + sizes.first;
     last[r] = there ? query + sizes.reach : -1;
     most[r] = -INFINITY;
     total[r] = 0;
@@ -102,7 +103,7 @@ __global__ void __launch_bounds__(kThreads) split_kernel(Call<T> call) {
   const T* k_from = call.k.at(key_row, kv_head, sizes.head_size) + column;
   const T* v_from = call.v.at(key_row, kv_head, sizes.head_size) + column;
   const std::uint8_t* mask = mask_at(call.mask, sizes, sequence, 0);
-  const int first = part * call.keys_per_part;
+  const int first = first_seen(sizes, 0) + part * call.keys_per_part;
   const int seen = keys_seen(sizes, sizes.queries);
   const int end = min(first + call.keys_per_part, seen);
   for (int key = first; key < end; key += Teams::kTeams * kAhead) {
@@ -128,7 +129,8 @@ __global__ void __launch_bounds__(kThreads) split_kernel(Call<T> call) {
         for (int apart = kLanes / 2; apart > 0; apart /= 2) {
           score += __shfl_xor_sync(kAllLanes, score, apart);
         }
-        const bool sees = shown[u] && key + u * Teams::kTeams + team <= last[r];
+        const int mine = key + u * Teams::kTeams + team;
+        const bool sees = shown[u] && mine >= from[r] && mine <= last[r];
         scores[u] = sees ? score : -INFINITY;
         now = fmaxf(now, scores[u]);
       }
@@ -273,12 +275,16 @@ std::size_t split_scratch(const Context& context, const ops::AttentionShape& sha
 
 void run_split(const Context& context, const ops::Attention& call) {
   const ops::AttentionShape& shape = call.shape;
-  const std::int64_t parts = split::parts_of(context, shape);
+  const Sizes sizes = sizes_of(shape);
+  // Those that any query attends to.
+  const std::int64_t keys = std::max<std::int64_t>(shape.keys - first_seen(sizes, 0), 1);
+  const std::int64_t parts =
+      std::min(split::parts_of(context, shape), (keys + split::kLeastKeys - 1) / split::kLeastKeys);
   const std::int64_t rows = split::rows_of(shape);
   std::byte* memory = workspace(context, split_scratch(context, shape));
   with_compute_type(shape.dtype, [&]<class T>(T) {
     const split::Call<T> arguments{
-        .sizes = sizes_of(shape),
+        .sizes = sizes,
         .q = head_rows<const T>(call.q),
         .k = head_rows<const T>(call.k),
         .v = head_rows<const T>(call.v),
@@ -287,7 +293,7 @@ void run_split(const Context& context, const ops::Attention& call) {
         .log_sum = reinterpret_cast<float*>(call.log_sum.data()),
         .scale = call.scale,
         .parts = static_cast<int>(parts),
-        .keys_per_part = static_cast<int>((shape.keys + parts - 1) / parts),
+        .keys_per_part = static_cast<int>((keys + parts - 1) / parts),
         .found = reinterpret_cast<split::Found*>(memory),
         .sums = reinterpret_cast<float*>(memory + split::found_bytes(context, shape))};
     split::with_team<T>(

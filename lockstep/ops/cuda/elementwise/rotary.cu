@@ -1,6 +1,7 @@
 // A block has a few rows. It computes the frequencies of the pairs, then the sines and cosines of
 // every row's angles into shared memory, where all heads of the row use them. Then it rotates the
-// pairs. A thread takes N pairs, which are two packs half a head apart.
+// pairs. A thread takes N pairs, which are two packs half a head apart; of a wider head the first
+// elements alone are one in this sense.
 #include "lockstep/ops/cuda/elementwise/rotary.h"
 
 #include <algorithm>
@@ -23,7 +24,8 @@ struct Shape {
   std::size_t width;  // of a row
   int first;          // column of the first head
   int heads;
-  int half;  // pairs of a head
+  int stride;  // from head to head
+  int half;    // pairs of a head
   int rows_each;
   float theta;
   ops::RotaryScaling scaling;
@@ -72,7 +74,7 @@ __global__ void __launch_bounds__(kThreads) rotary_kernel(T* x, Shape shape) {
         const int pair = (in_row - head * packs) * N;
         by[u] = turns + row * half + pair;
         at[u] = x + static_cast<std::size_t>(first_row + row) * shape.width +
-                static_cast<std::size_t>(shape.first + head * 2 * half + pair);
+                static_cast<std::size_t>(shape.first + head * shape.stride + pair);
         lows[u] = load_pack<N>(at[u]);
         highs[u] = load_pack<N>(at[u] + half);
       }
@@ -106,6 +108,7 @@ void run(const Context& context, const ops::Rotary& call) {
               .width = static_cast<std::size_t>(x.shape()[1]),
               .first = static_cast<int>(call.x.first),
               .heads = static_cast<int>(call.heads),
+              .stride = static_cast<int>(call.stride > 0 ? call.stride : call.head_size),
               .half = static_cast<int>(call.head_size / 2),
               .rows_each = 1,
               .theta = call.theta,
@@ -133,8 +136,8 @@ void run(const Context& context, const ops::Rotary& call) {
       kernel<<<blocks, kThreads, shared, context.stream>>>(data_of<T>(x), shape);
       check_launch("rotary");
     };
-    const bool vectors = shape.half % N == 0 && shape.first % N == 0 && shape.width % N == 0 &&
-                         allows_packs<T, N>(x);
+    const bool vectors = shape.half % N == 0 && shape.first % N == 0 && shape.stride % N == 0 &&
+                         shape.width % N == 0 && allows_packs<T, N>(x);
     if (vectors) {
       launch(rotary_kernel<T, N>);
     } else {

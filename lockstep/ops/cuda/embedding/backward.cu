@@ -262,9 +262,12 @@ void run(const Context& context, const ops::EmbeddingBackward& call) {
     run(context, ops::Drop{.dropout = call.dropout, .x = call.dy, .y = call.dy});
   }
   if (ops::is_given(call.dtokens_table)) {
+    const std::int64_t count = call.dtokens_table.shape()[0];
+    const TableEntries entries{call.first_token, count,
+                               call.vocabulary > 0 ? call.vocabulary : count};
     const RowOrder order =
         order_by_index(context, workspace.order, data_of<const std::int32_t>(call.tokens), rows,
-                       call.dtokens_table.shape()[0], &context.faults->token);
+                       entries, &context.faults->token);
     add_to(context, call.dy, call.dtokens_table, order, workspace.parts);
   }
   if (ops::is_given(call.dpositions_table)) {
@@ -272,9 +275,10 @@ void run(const Context& context, const ops::EmbeddingBackward& call) {
     add_to(context, call.dy, call.dpositions_table, order, workspace.parts);
   }
   if (ops::is_given(call.dtypes_table)) {
+    const std::int64_t count = call.dtypes_table.shape()[0];
     const RowOrder order =
         order_by_index(context, workspace.order, data_of<const std::int32_t>(call.types), rows,
-                       call.dtypes_table.shape()[0], &context.faults->type);
+                       {0, count, count}, &context.faults->type);
     add_to(context, call.dy, call.dtypes_table, order, workspace.parts);
   }
 }

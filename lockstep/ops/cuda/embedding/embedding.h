@@ -9,7 +9,8 @@
 
 namespace lockstep::cuda {
 
-// An index outside its table is recorded in context.faults, and its row becomes zero.
+// An index outside its table, or of a shard outside the whole, is recorded in context.faults, and
+// its row becomes zero.
 void run(const Context& context, const ops::Embedding& call);
 
 // Uses embedding_scratch() bytes of context.workspace. A row whose index is outside the table is

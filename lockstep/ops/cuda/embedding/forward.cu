@@ -19,7 +19,9 @@ struct Rows {
   const T* positions_table;  // may be null
   const T* types_table;      // may be null
   std::int64_t classes;      // rows of tokens_table
-  std::int64_t type_count;   // rows of types_table
+  std::int64_t first_token;  // of these rows
+  std::int64_t vocabulary;
+  std::int64_t type_count;  // rows of types_table
   DropoutArg dropout;
   T* y;
   std::int64_t rows;
@@ -30,7 +32,7 @@ struct Rows {
 // The row of a table that is to be added, null where there is none.
 template <class T>
 struct Summands {
-  const T* token;  // null: an index was wrong, and y is zero
+  const T* token;  // null where another shard has it; all are where an index was wrong
   const T* position;
   const T* type;
 };
@@ -40,9 +42,13 @@ __device__ __forceinline__ Summands<T> summands(const Rows<T>& call, std::int64_
                                                 bool reports) {
   const auto width = static_cast<std::size_t>(call.width);
   const std::int32_t token = call.tokens[row];
-  bool wrong = token < 0 || token >= call.classes;
+  bool wrong = token < 0 || token >= call.vocabulary;
   if (wrong && reports) atomicMin(&call.faults->token, fault(row, token));
-  Summands<T> result{call.tokens_table + static_cast<std::size_t>(token) * width, nullptr, nullptr};
+  Summands<T> result{nullptr, nullptr, nullptr};
+  const std::int64_t entry = token - call.first_token;
+  if (entry >= 0 && entry < call.classes) {
+    result.token = call.tokens_table + static_cast<std::size_t>(entry) * width;
+  }
   if (call.positions_table != nullptr) {
     const std::int64_t position = row % call.sequence;
     result.position = call.positions_table + static_cast<std::size_t>(position) * width;
@@ -125,19 +131,22 @@ void run(const Context& context, const ops::Embedding& call) {
   with_compute_type(call.y.dtype(), [&]<class T>(TypeTag<T>) {
     const bool types = ops::is_given(call.types_table);
     const bool drops = call.dropout.probability > 0;
-    const Rows<T> rows{.tokens = data_of<const std::int32_t>(call.tokens),
-                       .types = data_of<const std::int32_t>(call.types),
-                       .sequence = call.sequence,
-                       .tokens_table = data_of<const T>(call.tokens_table),
-                       .positions_table = data_of<const T>(call.positions_table),
-                       .types_table = data_of<const T>(call.types_table),
-                       .classes = call.tokens_table.shape()[0],
-                       .type_count = types ? call.types_table.shape()[0] : 0,
-                       .dropout = drops ? dropout_arg(call.dropout) : DropoutArg{},
-                       .y = data_of<T>(call.y),
-                       .rows = call.y.shape()[0],
-                       .width = static_cast<int>(call.y.shape()[1]),
-                       .faults = context.faults};
+    const Rows<T> rows{
+        .tokens = data_of<const std::int32_t>(call.tokens),
+        .types = data_of<const std::int32_t>(call.types),
+        .sequence = call.sequence,
+        .tokens_table = data_of<const T>(call.tokens_table),
+        .positions_table = data_of<const T>(call.positions_table),
+        .types_table = data_of<const T>(call.types_table),
+        .classes = call.tokens_table.shape()[0],
+        .first_token = call.first_token,
+        .vocabulary = call.vocabulary > 0 ? call.vocabulary : call.tokens_table.shape()[0],
+        .type_count = types ? call.types_table.shape()[0] : 0,
+        .dropout = drops ? dropout_arg(call.dropout) : DropoutArg{},
+        .y = data_of<T>(call.y),
+        .rows = call.y.shape()[0],
+        .width = static_cast<int>(call.y.shape()[1]),
+        .faults = context.faults};
     constexpr int N = kPerVector<T>;
     if (rows.width % N == 0 &&
         all_allow_packs<T, N>(call.tokens_table, call.positions_table, call.types_table, call.y)) {

@@ -24,14 +24,17 @@ constexpr int kDigits = 256;  // as many as threads: each thread owns one
 static_assert(kDigits == kThreads);
 
 __global__ void __launch_bounds__(kThreads)
-    keys_of_indices(const std::int32_t* indices, std::size_t rows, std::int64_t entries,
+    keys_of_indices(const std::int32_t* indices, std::size_t rows, TableEntries entries,
                     std::uint32_t* keys, std::uint32_t* order, unsigned long long* fault_word) {
   const std::size_t row = std::size_t{blockIdx.x} * kThreads + threadIdx.x;
   if (row >= rows) return;
   const std::int32_t index = indices[row];
-  const bool inside = index >= 0 && index < entries;
-  if (!inside) atomicMin(fault_word, fault(static_cast<std::int64_t>(row), index));
-  keys[row] = static_cast<std::uint32_t>(inside ? index : entries);
+  if (index < 0 || index >= entries.all) {
+    atomicMin(fault_word, fault(static_cast<std::int64_t>(row), index));
+  }
+  const std::int64_t entry = index - entries.first;
+  const bool inside = index >= 0 && entry >= 0 && entry < entries.count;
+  keys[row] = static_cast<std::uint32_t>(inside ? entry : entries.count);
   order[row] = static_cast<std::uint32_t>(row);
 }
 
@@ -159,14 +162,14 @@ unsigned blocks_for(std::size_t rows, int each) {
 std::size_t order_counts(std::size_t rows) { return kDigits * divide_up(rows, kTile); }
 
 RowOrder order_by_index(const Context& context, const OrderWorkspace& workspace,
-                        const std::int32_t* indices, std::size_t rows, std::int64_t entries,
+                        const std::int32_t* indices, std::size_t rows, const TableEntries& entries,
                         unsigned long long* fault_word) {
   keys_of_indices<<<blocks_for(rows, kThreads), kThreads, 0, context.stream>>>(
       indices, rows, entries, workspace.keys[0], workspace.rows[0], fault_word);
   check_launch("embedding_backward: keys");
   const unsigned tiles = blocks_for(rows, kTile);
   int at = 0;
-  const int bits = std::bit_width(static_cast<std::uint64_t>(entries));
+  const int bits = std::bit_width(static_cast<std::uint64_t>(entries.count));
   for (int shift = 0; shift < bits; shift += 8, at ^= 1) {
     count_digits<<<tiles, kThreads, 0, context.stream>>>(workspace.keys[at], rows, shift,
                                                          workspace.counts);

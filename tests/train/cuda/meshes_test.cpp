@@ -1,5 +1,5 @@
-// Tensor groups on a GPU that their ranks share: whole runs have the losses of one rank, and ranks
-// take the memory that is planned.
+// Meshes of ranks that share a GPU: whole runs of tensor groups, context groups and pipelines have
+// the losses of one rank, and ranks take the memory that is planned.
 //
 // Ranks of processes are what users have. Ranks that are threads share one CUDA context, in which
 // the first use of a kernel may wait for a collective that waits for this rank; so all kernels are
@@ -22,7 +22,7 @@
 #include "tests/train/run/thread_runs.h"
 #include "tests/train/trainer/random_sequences.h"
 
-namespace lockstep::train::cuda_tensor_groups_test {
+namespace lockstep::train::cuda_meshes_test {
 namespace {
 
 using lockstep::testing::kGpu;
@@ -33,20 +33,24 @@ struct Mesh {
   int data = 1;
   int zero = 0;
   bool sequence = false;
+  int context = 1;
+  const char* schedule = "1f1b";
 
-  int ranks() const { return tensor * pipeline * data; }
+  int ranks() const { return tensor * pipeline * data * context; }
   Settings settings() const {
     return {"run.device=cuda",
             "device.share=true",
             "parallel.tensor=" + std::to_string(tensor),
             "parallel.pipeline=" + std::to_string(pipeline),
+            "parallel.context=" + std::to_string(context),
+            std::string("parallel.pipeline_schedule=") + schedule,
             "parallel.zero=" + std::to_string(zero),
             "parallel.sequence=" + std::string(sequence ? "true" : "false")};
   }
   std::string text() const {
     return "tensor " + std::to_string(tensor) + (sequence ? " with sequence" : "") + ", pipeline " +
-           std::to_string(pipeline) + ", data " + std::to_string(data) + ", ZeRO " +
-           std::to_string(zero);
+           std::to_string(pipeline) + " (" + schedule + "), context " + std::to_string(context) +
+           ", data " + std::to_string(data) + ", ZeRO " + std::to_string(zero);
   }
 };
 
@@ -58,9 +62,9 @@ constexpr Mesh kOfFour[] = {{.tensor = 2, .pipeline = 2},
                             {.tensor = 2, .pipeline = 2, .sequence = true},
                             {.tensor = 4}};
 
-class CudaTensorGroups : public lockstep::testing::OnGpu<ThreadRuns> {
+class CudaMeshes : public lockstep::testing::OnGpu<ThreadRuns> {
  protected:
-  CudaTensorGroups() {
+  CudaMeshes() {
     ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);  // before CUDA is first asked
     ::setenv("LOCKSTEP_TUNE", "0", 0);
     std::ofstream pairs(folder / "pairs.tsv");
@@ -99,7 +103,7 @@ class CudaTensorGroups : public lockstep::testing::OnGpu<ThreadRuns> {
 
 constexpr int kSteps = 12;
 
-TEST_F(CudaTensorGroups, ProcessesHaveTheLossesAndNormsOfOneRank) {
+TEST_F(CudaMeshes, ProcessesHaveTheLossesAndNormsOfOneRank) {
   run_processes("one", {}, kSteps, {});
   const Curve alone = curve("one");
   ASSERT_EQ(alone.losses.size(), static_cast<std::size_t>(kSteps));
@@ -115,7 +119,7 @@ TEST_F(CudaTensorGroups, ProcessesHaveTheLossesAndNormsOfOneRank) {
   for (const Mesh& mesh : kOfFour) follows(mesh);
 }
 
-TEST_F(CudaTensorGroups, EveryFamilyFollowsOneRank) {
+TEST_F(CudaMeshes, EveryFamilyFollowsOneRank) {
   int number = 0;
   for (const std::string family : {"gpt2", "llama", "bert", "encoder-decoder"}) {
     const std::string one = "one-" + family;
@@ -133,7 +137,67 @@ TEST_F(CudaTensorGroups, EveryFamilyFollowsOneRank) {
   }
 }
 
-TEST_F(CudaTensorGroups, HalfPrecisionFollowsOneRank) {
+TEST_F(CudaMeshes, EveryScheduleFollowsOneRank) {
+  const Settings four = {"model.layers=4"};
+  run_threads_of("one", {}, kSteps, four);
+  const Curve alone = curve("one");
+  ASSERT_EQ(alone.losses.size(), static_cast<std::size_t>(kSteps));
+  for (const char* const schedule : {"1f1b", "gpipe", "interleaved", "zb_h1", "zb_h2"}) {
+    const Mesh mesh{.pipeline = 2, .schedule = schedule};
+    SCOPED_TRACE(mesh.text());
+    run_threads_of(schedule, mesh, kSteps, four);
+    expect_near(curve(schedule), alone, 1e-5);
+  }
+}
+
+TEST_F(CudaMeshes, SlicesOfTokensFollowOneRank) {
+  for (const std::string family : {"gpt2", "llama"}) {
+    const Settings settings = {"model.family=" + family, "train.micro_batch_size=1"};
+    run_threads_of("one-" + family, {}, kSteps, settings);
+    Settings sliced = settings;
+    sliced.push_back("parallel.pipeline_slices=3");
+    const Mesh mesh{.pipeline = 2, .schedule = "terapipe"};
+    run_threads_of("sliced-" + family, mesh, kSteps, sliced);
+    ASSERT_FALSE(curve("one-" + family).losses.empty());
+    expect_near(curve("sliced-" + family), curve("one-" + family), 1e-5);
+  }
+}
+
+TEST_F(CudaMeshes, ContextGroupsFollowOneRank) {
+  int number = 0;
+  for (const std::string family : {"gpt2", "llama", "bert", "encoder-decoder"}) {
+    const std::string one = "one-" + family;
+    run_threads_of(one, {}, kSteps, model(family));
+    const Curve alone = curve(one);
+    ASSERT_EQ(alone.losses.size(), static_cast<std::size_t>(kSteps));
+    for (const std::string attention : {"heads", "ring"}) {
+      if (attention == "ring" && family == "encoder-decoder") continue;
+      for (const Mesh& mesh : {Mesh{.context = 2}, Mesh{.data = 2, .zero = 3, .context = 2},
+                               Mesh{.tensor = 2, .context = 2}}) {
+        SCOPED_TRACE(family + " by " + attention + ": " + mesh.text());
+        Settings settings = model(family);
+        settings.push_back("parallel.context_attention=" + attention);
+        const std::string dir = "mesh" + std::to_string(number++);
+        run_threads_of(dir, mesh, kSteps, settings);
+        expect_near(curve(dir), alone, 1e-5);
+      }
+    }
+  }
+}
+
+TEST_F(CudaMeshes, ContextGroupsOfProcessesFollowOneRank) {
+  const Settings settings = {"train.precision=bf16", "model.family=llama"};
+  run_processes("one", {}, kSteps, settings);
+  int number = 0;
+  for (const Mesh& mesh : {Mesh{.context = 2}, Mesh{.pipeline = 2, .context = 2}}) {
+    SCOPED_TRACE(mesh.text());
+    const std::string dir = "mesh" + std::to_string(number++);
+    run_processes(dir, mesh, kSteps, settings);
+    expect_near(curve(dir).losses, curve("one").losses, 0.02);
+  }
+}
+
+TEST_F(CudaMeshes, HalfPrecisionFollowsOneRank) {
   const Settings settings = {"train.precision=bf16", "model.family=llama"};
   run_processes("one", {}, kSteps, settings);
   int number = 0;
@@ -145,7 +209,7 @@ TEST_F(CudaTensorGroups, HalfPrecisionFollowsOneRank) {
   }
 }
 
-TEST_F(CudaTensorGroups, TheSameSettingsGiveTheSameBits) {
+TEST_F(CudaMeshes, TheSameSettingsGiveTheSameBits) {
   const Settings dropout = {"model.dropout=0.1"};
   run_processes("first", kOfFour[2], kSteps, dropout);
   run_processes("second", kOfFour[2], kSteps, dropout);
@@ -154,7 +218,7 @@ TEST_F(CudaTensorGroups, TheSameSettingsGiveTheSameBits) {
 }
 
 // A checkpoint holds logical tensors, so one run goes on with other groups and on the CPU.
-TEST_F(CudaTensorGroups, CheckpointsMoveBetweenMeshesAndDevices) {
+TEST_F(CudaMeshes, CheckpointsMoveBetweenMeshesAndDevices) {
   run_processes("whole", {}, kSteps, {});
   run_processes("moves", kOfTwo[1], 4, {});
   run_processes("moves", {.tensor = 2, .data = 2, .zero = 2}, 8, {"run.device=cpu"});
@@ -181,7 +245,7 @@ TrainOptions tiny(const Mesh& mesh, plan::Precision precision) {
   return options;
 }
 
-TEST_F(CudaTensorGroups, AllocateWhatIsPlanned) {
+TEST_F(CudaMeshes, AllocateWhatIsPlanned) {
   const Mesh meshes[] = {kOfTwo[0], kOfTwo[1], kOfFour[0], kOfFour[1], kOfFour[2], kOfFour[4]};
   for (const Mesh& mesh : meshes) {
     for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
@@ -226,4 +290,4 @@ TEST_F(CudaTensorGroups, AllocateWhatIsPlanned) {
 }
 
 }  // namespace
-}  // namespace lockstep::train::cuda_tensor_groups_test
+}  // namespace lockstep::train::cuda_meshes_test
