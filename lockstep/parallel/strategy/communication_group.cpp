@@ -53,13 +53,14 @@ std::unique_ptr<Communicator> expert_data_group(Communicator& world,
 
 std::size_t communication_group_bytes(const nn::MemoryPlan& plan) {
   if (plan.device == Device{}) return 0;
-  // Not in symmetric memory are states that are broadcast at the start, and a block of parameters
-  // that is gathered and that its owner sends.
+  // Not in symmetric memory are states and scales that are broadcast at the start, and a block of
+  // parameters that is gathered and that its owner sends.
   const nn::Sharding& sharding = plan.sharding;
   const bool by_layer = sharding.partition == nn::Partition::kLayer;
   const nn::Tiers& tiers = plan.tiers;
   const bool in_parameters = plan.setup.dtype == DType::kF32 && tiers.parameters == Tier::kDevice;
-  const bool broadcasts = !sharding.any() && (tiers.optimizer == Tier::kDevice || in_parameters);
+  const bool broadcasts =
+      !sharding.any() && (tiers.optimizer == Tier::kDevice || in_parameters || plan.setup.fp8);
   // Nor is the memory where parameters of the host are gathered.
   const bool comes = sharding.parameters && tiers.parameters != Tier::kDevice;
   const bool is_staged = broadcasts || comes || (sharding.parameters && by_layer);

@@ -104,13 +104,16 @@ SentBytes sent_to_add_up(const MachineGrid& grid, const PartWire& gradients, DTy
 }
 
 // Over the memory of the workers' device. Sums inside a node and across nodes have orders of their
-// own.
+// own. `staged`: data lies in the memory of another communicator.
 std::unique_ptr<Communicator> on_device(std::unique_ptr<Communicator> group,
-                                        const ParallelOptions& options) {
+                                        const ParallelOptions& options, bool staged) {
   if (options.device == Device{}) return group;
-  return make_device_communicator(std::move(group), {.device = options.device,
-                                                     .timeout = options.comm.timeout,
-                                                     .backend = options.comm.device_backend});
+  return make_device_communicator(
+      std::move(group), {.device = options.device,
+                         .timeout = options.comm.timeout,
+                         .backend = options.comm.device_backend,
+                         .staged = staged,
+                         .at_once = options.device_ranks == 1 ? 0 : options.device_ranks});
 }
 
 Tensor slice(const Tensor& whole, std::size_t first, std::size_t elements) {
@@ -162,13 +165,14 @@ UnitTraffic MachineExchange::traffic(const ParallelOptions& options, const Machi
 
 MachineExchange::MachineExchange(Communicator& world, const ParallelOptions& options,
                                  const MachineGrid& grid)
-    : world_(world),
-      options_(options),
+    : options_(options),
       grid_(grid),
       worker_(world.rank()),
       codec_device_(make_codec_device(options.device)) {
-  inside_ = on_device(world.split(grid.machine_of(worker_), worker_), options);
-  if (grid.machines > 1) across_ = on_device(world.split(grid.place_of(worker_), worker_), options);
+  inside_ = on_device(world.split(grid.machine_of(worker_), worker_), options, false);
+  if (grid.machines > 1) {
+    across_ = on_device(world.split(grid.place_of(worker_), worker_), options, true);
+  }
   if (options.reduction == Reduction::kTree) flat_ = std::make_unique<FlatExchange>(world, options);
 }
 
@@ -183,19 +187,6 @@ void MachineExchange::start(const nn::MemoryPlan& plan) {
   if (!secondary_firsts_.empty()) {
     secondary_ = inside_->allocate(secondary_firsts_.back());
     kept_.assign(plan.flat.blocks(), false);
-  }
-  if (across_ && options_.device != Device{}) prepare_lanes();
-}
-
-// A communicator of a GPU allocates what it needs for the memory of others in its first call. That
-// may wait for kernels of other lanes in this process, so one lane does it after another.
-void MachineExchange::prepare_lanes() {
-  const SymmetricBuffer& memory = secondary_firsts_.empty() ? staging_ : secondary_;
-  for (int place = 0; place < grid_.places; ++place) {
-    if (place == grid_.place_of(worker_)) {
-      across_->broadcast(Data(memory.data(), 1, DType::kU8), 0);
-    }
-    world_.barrier();
   }
 }
 

@@ -59,9 +59,7 @@ class MachineExchange : public Exchange {
   // The payloads of this worker's lane, in the order of nodes.
   std::span<std::byte> lane_payloads(std::size_t unit, const Tensor& mine);
   std::span<std::byte> staging(std::size_t first, std::size_t bytes) const;
-  void prepare_lanes();
 
-  Communicator& world_;
   ParallelOptions options_;
   MachineGrid grid_;
   int worker_;
