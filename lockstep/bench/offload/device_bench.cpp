@@ -15,13 +15,13 @@ namespace {
 
 using train::TrainOptions;
 
-constexpr int kWarmUps = 3;  // the second micro-batch of a shape is captured
-constexpr int kRepeats = 5;
+constexpr int kFirstSteps = 3;  // the second micro-batch of a shape is captured
+constexpr int kTimedRuns = 5;
 
 template <class F>
-double median_seconds(F&& once) {
+double median_of_runs(F&& once) {
   std::vector<double> seconds;
-  for (int i = 0; i <= kRepeats; ++i) {
+  for (int i = 0; i <= kTimedRuns; ++i) {
     const auto begin = SteadyClock::now();
     once();
     if (i > 0) seconds.push_back(seconds_since(begin));
@@ -31,7 +31,7 @@ double median_seconds(F&& once) {
 }
 
 // Bytes a second of copies between a GPU and pinned memory, one direction alone.
-double copy_rate(Device device, bool to_host) {
+double bus_rate(Device device, bool to_host) {
   constexpr std::size_t kBytes = std::size_t{256} << 20;
   const Shape shape{static_cast<std::int64_t>(kBytes)};
   const PinnedBuffer here(kBytes);
@@ -39,7 +39,7 @@ double copy_rate(Device device, bool to_host) {
   const Tensor on_host = here.tensor(DType::kU8, shape);
   const Tensor on_device = there.tensor(DType::kU8, shape);
   Stream stream(device);
-  const double seconds = median_seconds([&] {
+  const double seconds = median_of_runs([&] {
     stream.run([&] { to_host ? copy(on_host, on_device) : copy(on_device, on_host); });
     stream.synchronize();
   });
@@ -48,7 +48,7 @@ double copy_rate(Device device, bool to_host) {
 
 // Of the whole model, by elements that do not fit in caches. Gradients and parameters are in
 // staging chunks, as in a run (parallel/offload/staged_update.h).
-double update_seconds(const nn::MemoryPlan& plan, const optim::OptimizerOptions& optimizer) {
+double seconds_of_update(const nn::MemoryPlan& plan, const optim::OptimizerOptions& optimizer) {
   constexpr std::size_t kMost = std::size_t{1} << 27;
   constexpr std::size_t kChunk = std::size_t{1} << 20;
   constexpr std::size_t kSlots = 4;
@@ -67,7 +67,7 @@ double update_seconds(const nn::MemoryPlan& plan, const optim::OptimizerOptions&
   const Buffer parameters = make(plan.setup.dtype, staged);
   const bool rounds = plan.setup.dtype != DType::kF32;
   const auto ops = make_cpu_ops(std::max(1, CpuSet::of_this_thread().count() - 1));
-  const double seconds = median_seconds([&] {
+  const double seconds = median_of_runs([&] {
     for (std::size_t done = 0; done < elements; done += kChunk) {
       const auto at = static_cast<std::int64_t>(done);
       const auto some = static_cast<std::int64_t>(std::min(kChunk, elements - done));
@@ -101,11 +101,11 @@ void measure_compute(const TrainOptions& options, StepParts& parts) {
   replica.initialise(1, train::threads_of(options));
   const SyntheticBatches batches(train::formula_shape_of(options), replica.setup().shape, 1);
   const nn::Batch& batch = batches.all().front();
-  parts.compute_seconds = median_seconds([&] {
+  parts.compute_seconds = median_of_runs([&] {
     replica.forward_backward(batch);
     ops->synchronize();
   });
-  parts.forward_seconds = median_seconds([&] {
+  parts.forward_seconds = median_of_runs([&] {
     replica.evaluate(batch);
     ops->synchronize();
   });
@@ -130,9 +130,9 @@ DeviceOffloadRow measure_row(const char* name, const TrainOptions& options, int 
                                  static_cast<int>(row.parts.micro_batches));
   std::vector<double> seconds;
   std::int64_t tokens = 0;
-  for (int i = 0; i < kWarmUps + steps; ++i) {
+  for (int i = 0; i < kFirstSteps + steps; ++i) {
     const train::StepMetrics step = trainer.step(batches.all(), [&] { return batches.all(); });
-    if (i >= kWarmUps) seconds.push_back(step.seconds);
+    if (i >= kFirstSteps) seconds.push_back(step.seconds);
     tokens = step.tokens;
   }
   trainer.strategy().collect();
@@ -172,9 +172,9 @@ DeviceOffloadReport run_device_offload(const DeviceOffloadBench& bench) {
   report.parameters = static_cast<double>(plan.flat.count());
   StepParts alone;
   measure_compute(settled, alone);
-  alone.update_seconds = update_seconds(plan, settled.optimizer);
-  alone.down_rate = copy_rate(ops->device(), true);
-  alone.up_rate = copy_rate(ops->device(), false);
+  alone.update_seconds = seconds_of_update(plan, settled.optimizer);
+  alone.down_rate = bus_rate(ops->device(), true);
+  alone.up_rate = bus_rate(ops->device(), false);
   for (DeviceOffloadRow& row : report.rows) {
     row.parts.compute_seconds = alone.compute_seconds;
     row.parts.forward_seconds = alone.forward_seconds;
