@@ -58,7 +58,8 @@ class Coordinator {
   std::int64_t furthest() const { return budget_.furthest(); }
 
   void hear(int node, const JobMessage& message, Deadline now);
-  void leave(int node, Deadline now);  // Whether it is here for a generation to come.
+  void leave(int node, Deadline now);
+  // Whether it is here for a generation to come.
   bool counts_on(int node) const;
   void join(int node, const NodeFacts& facts, Deadline now);
   // Why an elastic job cannot have so many ranks; empty: it can.

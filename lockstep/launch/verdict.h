@@ -29,10 +29,9 @@ class Verdict {
     std::string text;  // "interrupted on node 1 by SIGINT"
   };
 
-  Verdict(JobLink& link, int nodes)
-      : link_(link),
-        nodes_(nodes) {
-  }  // Forgets how ranks of earlier generations ended. Nodes that are left out have no ranks in
+  Verdict(JobLink& link, int nodes) : link_(link), nodes_(nodes) {}
+
+  // Forgets how ranks of earlier generations ended. Nodes that are left out have no ranks in
   // this one.
   void begin_generation(int generation, std::set<int> left_out = {});
 

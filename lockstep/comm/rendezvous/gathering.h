@@ -43,9 +43,9 @@ class Gatherings {
   // Adds a client's deposit; the last one completes the gathering, and its key may be used again.
   // Throws Error(kMismatch) for a member that is out of range, has already joined, or has another
   // size. A client has at most one deposit at a time.
-  std::optional<Gathered> add(
-      ClientId client, Deposit deposit);  // Completes a gathering without those that have not
-                                          // arrived, whose blobs are empty; nothing where
+  std::optional<Gathered> add(ClientId client, Deposit deposit);
+
+  // Completes a gathering without those that have not arrived, whose blobs are empty; nothing where
   // fewer than `least` members, or not the first one, have arrived.
   std::optional<Gathered> settle(const std::string& key, int least);
   // Whether settle() would.

@@ -18,12 +18,13 @@ class NodeLink {
     bool left = false;    // the node's launcher has closed its link, or is dead
     bool joined = false;  // a launcher of the node has joined again
     std::string text;     // its text, or the blob of one that has joined
-  };  // Waits until the launchers of all nodes have joined, or as many as the server needs
+  };
+
+  // Waits until the launchers of all nodes have joined, or as many as the server needs
   // (RendezvousOptions::least_nodes); blobs()[k] is the blob of node k, empty for one that has not
-  // joined. Where
-  // they had joined before, it takes the place of the launcher of this node that has left, and
-  // waits for that to leave. Errors: see exchange() in rendezvous.h; kTimeout that names this node:
-  // the other launcher has not left.
+  // joined. Where they had joined before, it takes the place of the launcher of this node that has
+  // left, and waits for that to leave. Errors: see exchange() in rendezvous.h; kTimeout that names
+  // this node: the other launcher has not left.
   NodeLink(const HostPort& server, const Token& token, int node, int nodes, std::string_view blob,
            Deadline deadline);
   // The same in two steps. While the second waits, another thread may shut the socket down, which

@@ -61,7 +61,8 @@ struct Survival {
   std::function<void(int request)> stays;
   // The numbering of ranks that kept shards belong to: it is new where ranks may have been numbered
   // anew.
-  int numbering = 0;  // Whether the last run was one whose workers keep states: decided by run_training(), when the
+  int numbering = 0;
+  // Whether the last run was one whose workers keep states: decided by run_training(), when the
   // workers have met.
   bool keeps = false;
   bool is_decided = false;
