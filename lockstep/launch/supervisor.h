@@ -133,6 +133,7 @@ class Supervisor {
   bool is_recovering_ = true;
   bool is_decided_ = true;          // that the generation ends
   bool told_ready_ = true;          // that none of this node's ranks is busy
+  bool ranks_leave_ = false;        // they were asked to, in this recovery
   Deadline kill_by_ = kNoDeadline;  // ranks that neither end nor wait in a recovery
   bool kills_stragglers_ = false;   // it has come
   std::optional<Reconnection> reconnection_;

@@ -87,7 +87,7 @@ void Supervisor::hear_of_leaving(int node) {
   // Its ranks have died with it, or cannot be reached either: this node's notice that.
   constexpr std::chrono::seconds kMachineTimeout{40};
   say("lost node 0: its launcher died, or it cannot be reached");
-  is_recovering_ = is_decided_ = told_ready_ = true;
+  is_recovering_ = is_decided_ = told_ready_ = ranks_leave_ = true;
   kill_by_ = deadline_in(options_.grace + kMachineTimeout);
   for (const auto& rank : ranks_) {
     if (rank->link() != nullptr) rank->link()->send_leave();

@@ -102,6 +102,7 @@ void Supervisor::recover(const JobMessage& message) {
   if (!message.more.empty()) say(message.more);
   is_recovering_ = is_decided_ = true;
   told_ready_ = false;
+  ranks_leave_ = message.leave;
   kill_by_ = deadline_in(message.time);
   end_hung(message.ranks);
   for (const auto& rank : ranks_) {
@@ -114,7 +115,9 @@ void Supervisor::recover(const JobMessage& message) {
 }
 
 void Supervisor::end_during_recovery(RankProcess& rank) {
-  const bool by_others = !rank.blamed().empty() || !options_.restarts.has_links;
+  // One that has left others and keeps nothing ends, and names none of them.
+  const bool has_left = ranks_leave_ && rank.status()->signal() == 0 && !is_final(rank);
+  const bool by_others = !rank.blamed().empty() || !options_.restarts.has_links || has_left;
   if (by_others || rank.status()->code() == kToBeContinued) {
     rank.drop_error();
   } else if (is_final(rank)) {
@@ -272,7 +275,7 @@ void Supervisor::start_generation(const JobMessage& message) {
     if (options_.nodes > 1) verdict_.report_request({SIGTERM, interruption_});
     interrupt(SIGTERM);
   }
-  is_recovering_ = kills_stragglers_ = to_be_continued_ = false;
+  is_recovering_ = kills_stragglers_ = to_be_continued_ = ranks_leave_ = false;
   kill_by_ = kNoDeadline;
 }
 

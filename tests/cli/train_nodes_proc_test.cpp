@@ -116,9 +116,10 @@ TEST_F(TrainNodesRecovery, KeepsItsStatesWhenAGenerationCannotBegin) {
       const auto now = ranks("job", "2");
       return now.empty() || now == former ? 0 : now.front();
     };
-    ASSERT_TRUE(eventually([&] { return replacement() > 0; })) << logs();
-    ::kill(replacement(), SIGSTOP);
-    ::kill(replacement(), SIGKILL);
+    pid_t found = 0;
+    ASSERT_TRUE(eventually([&] { return (found = replacement()) > 0; })) << logs();
+    ::kill(found, SIGSTOP);  // at once; the test takes its time
+    ::kill(found, SIGKILL);
     expect_undisturbed("job");
     EXPECT_THAT(logs(), AllOf(HasSubstr("1 restart is left"), HasSubstr("starting rank 2 again"),
                               Not(HasSubstr("newest checkpoint")), Not(HasSubstr("from scratch")),
