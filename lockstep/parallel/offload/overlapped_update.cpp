@@ -73,6 +73,7 @@ UpdateResult OverlappedUpdate::update(TierMover& mover, const UpdateRequest& req
 }
 
 void OverlappedUpdate::before_forward(std::size_t block) {
+  if (!under_way()) return;
   const std::size_t needed = block + 1 == blocks_ ? blocks_ : needed_[block];
   if (awaited_ >= needed) return;
   const std::size_t later = blocks_ - needed;
