@@ -12,7 +12,7 @@
 namespace lockstep::nn {
 namespace {
 
-using lockstep::testing::QueuedGroup;
+using lockstep::QueuedGroup;
 
 TEST(QueuedCalls, TensorsGoOverTheDeviceAndNumbersOverTheHost) {
   run_threads(2, [](Communicator& group) {

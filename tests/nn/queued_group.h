@@ -10,7 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/comm/communicator.h"
 
-namespace lockstep::testing {
+namespace lockstep {
 
 class QueuedGroup final : public Communicator {
  public:
@@ -53,4 +53,4 @@ class QueuedGroup final : public Communicator {
   std::optional<Error> failure_;
 };
 
-}  // namespace lockstep::testing
+}  // namespace lockstep

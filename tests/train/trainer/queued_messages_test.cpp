@@ -17,7 +17,7 @@
 namespace lockstep::train::queued_messages_test {
 namespace {
 
-using lockstep::testing::QueuedGroup;
+using lockstep::QueuedGroup;
 
 constexpr int kMicroBatches = 6;
 constexpr int kSteps = 3;
