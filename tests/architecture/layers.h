@@ -80,7 +80,7 @@ inline const std::vector<Level>& levels() {
       {"ops/cpu/elementwise", "ops/cpu/loss", "ops/cpu/optimizer"},
       {"ops/cuda/float8"},
       {"ops/cuda/elementwise", "ops/cuda/embedding", "ops/cuda/loss", "ops/cuda/norm",
-       "ops/cuda/optimizer", "ops/cuda/sample"},
+       "ops/cuda/optimizer", "ops/cuda/routing", "ops/cuda/sample"},
       {"ops/cuda/device"},
       {"ops/cpu/team", "ops/check", "ops/reference"},
       {"ops"},

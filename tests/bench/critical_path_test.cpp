@@ -56,7 +56,7 @@ nn::MemoryPlan plan_of(const nn::Tiers& tiers, plan::Precision precision) {
   options.model.heads = 2;
   options.model.vocabulary = 64;
   options.model.positions = 16;
-  options.batch = {.sequence = 16, .micro = 1, .accumulation = 1};
+  options.batch = {.sequence = 16, .micro = 1, .accumulation = 4};
   options.precision = precision;
   options.offload.tiers = tiers;
   const auto ops = make_cpu_ops(1);

@@ -34,6 +34,8 @@ CompressedAllReduce::Memory memory_of(std::span<const Bucket> buckets, DType gra
     all.residual_elements += one.residual_elements;
     all.staging_bytes = std::max(all.staging_bytes, one.staging_bytes);
   }
+  constexpr std::size_t kLine = 16;  // in whole lines of cache, as plans count bytes
+  all.residual_elements = (all.residual_elements + kLine - 1) / kLine * kLine;
   return all;
 }
 

@@ -74,10 +74,11 @@ constexpr std::size_t kCounts[] = {100'000, 3'000'000};
 TEST_F(CudaQueuedCalls, SumsOfAnyMemoryAreInTheOrderOfTheStream) {
   for (const int ranks : {2, 4}) {
     for (const std::size_t count : kCounts) {
-      on_ranks(ranks, staged(), [&](Communicator& group, Communicator&) {
+      on_ranks(ranks, staged(), [&](Communicator& group, Communicator& host) {
         const Floats values(count), source(count);
         source.set(std::vector<float>(count, static_cast<float>(group.rank() + 1)));
         const auto ops = make_cuda_ops(0);
+        host.barrier();  // loads libraries, which waits for running kernels
         for (int round = 0; round < 3; ++round) {
           ops->in_order([&] {
             memory_of(kGpu).copy(values.data().bytes, source.data().bytes, count * sizeof(float));
@@ -97,10 +98,11 @@ TEST_F(CudaQueuedCalls, SumsOfAnyMemoryAreInTheOrderOfTheStream) {
 TEST_F(CudaQueuedCalls, BlocksOfAnyMemoryComeToTheirPlaces) {
   constexpr int kRanks = 3;
   for (const std::size_t count : kCounts) {
-    on_ranks(kRanks, staged(), [&](Communicator& group, Communicator&) {
+    on_ranks(kRanks, staged(), [&](Communicator& group, Communicator& host) {
       const Floats mine(count), all(kRanks * count), sums(count), exchanged(kRanks * count);
       mine.fill(group.rank());
       const auto ops = make_cuda_ops(0);
+      host.barrier();  // loads libraries, which waits for running kernels
       ops->in_order([&] {
         group.all_gather(mine.data(), all.data());
         group.reduce_scatter(all.data(), sums.data());
@@ -141,10 +143,11 @@ TEST_F(CudaQueuedCalls, StagedCallsAreCaptured) {
 }
 
 TEST_F(CudaQueuedCalls, BlocksThatDifferAreRefused) {
-  on_ranks(2, staged(), [](Communicator& group, Communicator&) {
+  on_ranks(2, staged(), [](Communicator& group, Communicator& host) {
     const Floats from(3), to(3);
     const std::vector<std::size_t> counts = {2, 1};
     const auto ops = make_cuda_ops(0);
+    host.barrier();  // loads libraries, which waits for running kernels
     const std::size_t out = group.rank() == 0 ? 2 : 1;
     const std::vector<std::size_t> out_counts = {out, out};
     const Floats got(2 * out);
@@ -163,7 +166,7 @@ TEST_F(CudaQueuedCalls, BlocksThatDifferAreRefused) {
 TEST_F(CudaQueuedCalls, MessagesOfAnySizeArriveInOrder) {
   const std::vector<std::size_t> counts = {1, 0, 1000, 3, 1'500'000, 70'000, 4'000'001};
   for (const int ranks : {2, 3}) {
-    on_ranks(ranks, with_messages(), [&](Communicator& group, Communicator&) {
+    on_ranks(ranks, with_messages(), [&](Communicator& group, Communicator& host) {
       const int next = (group.rank() + 1) % ranks;
       const int previous = (group.rank() + ranks - 1) % ranks;
       std::vector<Floats> sent, received;
@@ -173,6 +176,7 @@ TEST_F(CudaQueuedCalls, MessagesOfAnySizeArriveInOrder) {
         received.emplace_back(std::max<std::size_t>(count, 1));
       }
       const auto ops = make_cuda_ops(0);
+      host.barrier();  // loads libraries, which waits for running kernels
       for (int round = 0; round < 3; ++round) {
         for (std::size_t i = 0; i < counts.size(); ++i) {
           const Data from(sent[i].data().bytes, counts[i], DType::kF32);
@@ -201,11 +205,12 @@ TEST_F(CudaQueuedCalls, MessagesOfAnySizeArriveInOrder) {
 TEST_F(CudaQueuedCalls, MessagesAreInTheOrderOfOperations) {
   constexpr std::size_t kCount = 200'000;
   constexpr int kRounds = 30;
-  on_ranks(2, with_messages(), [&](Communicator& group, Communicator&) {
+  on_ranks(2, with_messages(), [&](Communicator& group, Communicator& host) {
     const Floats one(kCount), two(kCount), buffer(kCount), all(kCount * kRounds);
     one.set(std::vector<float>(kCount, 1));
     two.set(std::vector<float>(kCount, 2));
     const auto ops = make_cuda_ops(0);
+    host.barrier();  // loads libraries, which waits for running kernels
     for (int round = 0; round < kRounds; ++round) {
       ops->in_order([&] {
         const Floats& source = round % 2 == 0 ? one : two;
@@ -231,9 +236,10 @@ TEST_F(CudaQueuedCalls, MessagesAreInTheOrderOfOperations) {
 }
 
 TEST_F(CudaQueuedCalls, AMessageThatIsNotTheOneThatWasSentIsAnError) {
-  on_ranks(2, with_messages(), [](Communicator& group, Communicator&) {
+  on_ranks(2, with_messages(), [](Communicator& group, Communicator& host) {
     const Floats data(1000);
     const auto ops = make_cuda_ops(0);
+    host.barrier();  // loads libraries, which waits for running kernels
     try {
       ops->in_order([&] {
         if (group.rank() == 0) return group.send(data.data(), 1);
@@ -253,13 +259,14 @@ TEST_F(CudaQueuedCalls, AMessageThatIsNotTheOneThatWasSentIsAnError) {
 TEST_F(CudaQueuedCalls, ASenderThatDoesNotComeIsNamed) {
   DeviceCommunicatorOptions options = with_messages();
   options.timeout = std::chrono::milliseconds(500);
-  on_ranks(2, options, [](Communicator& group, Communicator&) {
+  on_ranks(2, options, [](Communicator& group, Communicator& host) {
     if (group.rank() == 0) {
       EXPECT_TRUE(group.wait_for_failure(std::chrono::seconds(20)));
       return;
     }
     const Floats data(1000);
     const auto ops = make_cuda_ops(0);
+    host.barrier();  // loads libraries, which waits for running kernels
     ops->in_order([&] { group.receive(data.data(), 0); });
     ops->synchronize();
     const auto failure = group.failure();

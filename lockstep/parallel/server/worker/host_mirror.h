@@ -1,8 +1,8 @@
 // The host's copies of what a worker on a GPU exchanges with parameter servers, page-locked.
 //
-//   GPU        backward 2 | backward 1          | backward 0          | ... | forward 0  | forward 1
-//   bus                   | gradients 2 to host | gradients 1 to host |     parameters 0 | parameters 1
-//   servers                                     | push 2              | push 1 ...
+//   GPU       backward 2 | backward 1        | backward 0        | ... | forward 0    | forward 1
+//   bus                  | gradients 2 down  | gradients 1 down  |  parameters 0 up | parameters 1
+//   servers                                  | push 2            | push 1 ...
 //
 // Gradients cross the bus behind backward, parameters ahead of forward, on a stream for each
 // direction. One thread at a time.
