@@ -93,7 +93,8 @@ class Replica {
   // Gradients in a file are not zeroed: the mover starts again.
   void zero_gradients();
   // The same for a step whose next computation is a micro-batch: what its backward overwrites is
-  // not zeroed. Saves a pass over the gradients, and the reading of zeros.
+  // not zeroed. Saves a pass over the gradients, and the reading of zeros. Elements between
+  // parameters must be zeros.
   void begin_gradients();
   // Whether the next backward overwrites gradients. Where it was captured and launched, the caller
   // says that they are written.

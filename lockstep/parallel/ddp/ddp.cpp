@@ -242,7 +242,7 @@ void Ddp::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
     zeroes_later_ = overlapped_.under_way();
     if (count == 0) replica_->zero_gradients();
-    if (count > 0 && !zeroes_later_) replica_->begin_gradients();
+    if (count > 0 && !zeroes_later_) begin_gradients();
   }
   micro_batches_ = count;
   is_last_ = index + 1 == count;
@@ -259,8 +259,13 @@ void Ddp::before_forward(std::size_t block) {
   mover_.before_forward(block);
 }
 
+// A codec may have made numbers of the zeros between parameters, which no backward overwrites.
+void Ddp::begin_gradients() {
+  compresses(options_) ? replica_->zero_gradients() : replica_->begin_gradients();
+}
+
 void Ddp::before_backward(std::size_t block) {
-  if (std::exchange(zeroes_later_, false)) replica_->begin_gradients();
+  if (std::exchange(zeroes_later_, false)) begin_gradients();
   mover_.before_backward(block);
 }
 

@@ -101,6 +101,7 @@ class Ddp : public Strategy {
   std::uint64_t exchange_rows();
   void finish_gradients();
   void wait_for_buckets();
+  void begin_gradients();
   void agree_on_scaling();
   UpdateResult traced_update(const UpdateRequest& request);
   TraceLabel label_of(std::size_t bucket, TraceLane lane, std::string_view kind) const;

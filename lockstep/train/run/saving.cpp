@@ -351,13 +351,21 @@ void RunSaving::finish_removal() {
   removal_.reset();
 }
 
+// The folder of checkpoints may be what is wrong.
+std::string RunSaving::newest_unchanged() const {
+  try {
+    const auto steps = parts_.checkpoints.steps();
+    if (steps.empty()) return "No earlier checkpoint exists";
+    return fmt::format("The checkpoint of step {} is unchanged", steps.front());
+  } catch (const Error& error) {
+    return fmt::format("Whether there is an earlier one is unknown: {}", error.what());
+  }
+}
+
 void RunSaving::tell_failure(std::int64_t step, std::string_view why) {
   std::erase_if(with_loss_, [&](const auto& one) { return one.step == step; });
-  const auto steps = parts_.checkpoints.steps();
-  parts_.audience.warning(fmt::format(
-      "the checkpoint of step {} could not be saved: {}. {}", step, why,
-      steps.empty() ? "No earlier checkpoint exists"
-                    : fmt::format("The checkpoint of step {} is unchanged", steps.front())));
+  parts_.audience.warning(fmt::format("the checkpoint of step {} could not be saved: {}. {}", step,
+                                      why, newest_unchanged()));
 }
 
 void RunSaving::check_saved() {

@@ -105,6 +105,7 @@ class RunSaving {
   void begin();
   void conclude(const SaveOutcome& outcome);
   CheckpointExtras extras();
+  std::string newest_unchanged() const;
   void tell_failure(std::int64_t step, std::string_view why);
   void remove_replaced();
   void finish_removal();
