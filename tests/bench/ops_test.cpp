@@ -30,7 +30,8 @@ Floor floor_of(double bytes_per_second, double flops_per_second) {
 TEST(OpDescriptions, HaveNamesOfTheirOwnAndCasesOfEveryType) {
   std::set<std::string> names;
   // Scales and counts are few, however large the model.
-  const std::set<std::string> small = {"update_scaling", "add_counts", "count_targets"};
+  const std::set<std::string> small = {"update_scaling", "add_counts", "count_targets",
+                                       "balance_experts"};
   for (const OpDescription& one : op_descriptions()) {
     EXPECT_TRUE(names.insert(one.name).second) << one.name;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
@@ -38,8 +39,8 @@ TEST(OpDescriptions, HaveNamesOfTheirOwnAndCasesOfEveryType) {
       EXPECT_GT(one.typical(dtype).bytes(), small.contains(one.name) ? 1e3 : 1e6) << one.name;
     }
   }
-  // 37 of Ops, two of them by the row, and four with windows or parts of heads.
-  EXPECT_EQ(names.size(), 43u);
+  // 41 of Ops, two of them by the row, four with windows or parts of heads, three with shards.
+  EXPECT_EQ(names.size(), 50u);
 }
 
 TEST(OpDescriptions, CountTheBytesAndFlopsOfTheTypicalCase) {
