@@ -62,7 +62,7 @@ class Coordinator {
   // Whether it is here for a generation to come.
   bool counts_on(int node) const;
   void join(int node, const NodeFacts& facts, Deadline now);
-  // Why an elastic job cannot have so many ranks; empty: it can.
+  // Why an elastic job cannot have that many ranks; empty: it can.
   std::string refusal_of(int ranks) const;
 
   // What to do now, in this order; to be asked again after it was done.

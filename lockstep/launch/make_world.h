@@ -21,7 +21,7 @@ std::unique_ptr<Communicator> make_world(const CommOptions& options = comm_optio
 
 // The same for a world that is already known. With the native backend a stop request ends the
 // connecting, and later all communication of this rank, with Error(kAborted), while other threads
-// are in it. The others are not told.
+// are in it. Other ranks get no message.
 std::unique_ptr<Communicator> make_world(const World& world, const CommOptions& options,
                                          const std::stop_token& stop = {});
 

@@ -23,7 +23,7 @@ void launch_await(const Peers& peers, const Await& await, cudaStream_t stream);
 // Makes all that the stream has written before visible to the rank that reads the signal.
 struct Announce {
   std::uint64_t* signal;
-  Operation* operation;  // nullptr: none is told
+  Operation* operation;  // nullptr: none is recorded
   Operation mine;
   std::uint64_t value;
 };

@@ -25,7 +25,7 @@ struct NativeWorld {
   std::string listen_host = "127.0.0.1";  // the address for other nodes
   // Exchanges texts: deposits `mine` under a key and returns the texts of all ranks.
   std::function<std::vector<std::string>(std::string_view key, const std::string& mine)> exchange;
-  // Ends the fabric and all of its communicators with Error(kAborted). The others are not told.
+  // Ends the fabric and its communicators with Error(kAborted). Other ranks get no message.
   std::stop_token stop = {};
 };
 

@@ -25,7 +25,7 @@ class ServerLoop;
 
 struct RendezvousOptions {
   int nodes = 1;  // launchers that may join with a NodeLink
-  // When so many have joined, node 0 among them, the others have that long; 0: all must join. One
+  // When that many have joined, node 0 among them, the others have that long; 0: all must join. One
   // that has not has an empty blob, and may join later.
   int least_nodes = 0;
   std::chrono::milliseconds wait_for_nodes{0};

@@ -186,7 +186,7 @@ void ServerLoop::deliver(const Gathered& gathered, bool is_node) {
 
 void ServerLoop::settle_nodes() {
   if (!has_passed(nodes_due_)) return;
-  nodes_due_ = kNoDeadline;  // one may have left since; then the next that comes begins anew
+  nodes_due_ = kNoDeadline;  // one may have left since; then the next that comes starts it again
   if (const auto gathered = nodes_.settle(nodes_key_, options_.least_nodes)) {
     deliver(*gathered, true);
   }
