@@ -76,7 +76,7 @@ Range parse_range(std::string_view flag, const std::string& text, std::string_vi
   const Range range{number(all.substr(0, colon)), number(all.substr(colon + 1))};
   if (range.least > range.most) {
     fail(ErrorCode::kInvalidArgument,
-         "{0} {1} has more {2}s at least than at most; write the fewest first: {0} {3}:{4}", flag,
+         "{0} {1} begins with the larger number of {2}s; write the fewest first: {0} {3}:{4}", flag,
          text, noun, range.most, range.least);
   }
   return range;
