@@ -223,6 +223,7 @@ Coordinator::Action Coordinator::begin_adapted(bool any_kept, bool asked_to_stop
   if (!few.empty() && (!asked_to_stop || !is_on_first_node)) {
     const bool saves = any_kept && is_on_first_node;
     say.push_back(fmt::format("{}: it {}", few, saves ? "saves and ends" : "ends"));
+    if (!failure_) failure_ = Action::Failure{few};
     end = failure_;
     if (!saves) return {.say = std::move(say), .end = end};
   }

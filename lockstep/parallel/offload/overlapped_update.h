@@ -41,7 +41,11 @@ class OverlappedUpdate {
   void before_forward(std::size_t block);
   // Waits for the whole update. Rethrows the error of a task.
   void finish();
-  void settle() noexcept { thread_.settle(); }
+  // Waits for tasks and copies, whose memory may be freed then.
+  void settle() noexcept {
+    thread_.settle();
+    if (staged_) staged_->settle();
+  }
 
  private:
   nn::Replica* replica_ = nullptr;

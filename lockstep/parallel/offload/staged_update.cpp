@@ -112,4 +112,13 @@ void StagedUpdate::synchronize() {
   if (up_) up_->synchronize();
 }
 
+void StagedUpdate::settle() noexcept {
+  for (std::optional<Stream>* const stream : {&down_, &up_}) {
+    try {
+      if (*stream) (*stream)->synchronize();
+    } catch (...) {  // of the copies of an update that has ended with an error
+    }
+  }
+}
+
 }  // namespace lockstep::parallel

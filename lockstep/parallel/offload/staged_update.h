@@ -37,6 +37,8 @@ class StagedUpdate {
   Event update(std::size_t block);
   // Waits until the parameters of all updated blocks are where they belong.
   void synchronize();
+  // Waits until no copy is under way, also after an error.
+  void settle() noexcept;
 
  private:
   static constexpr std::size_t kSlots = 4;
