@@ -4,6 +4,8 @@
 #include <memory>
 #include <string>
 
+#include "lockstep/base/net/aead.h"
+#include "lockstep/base/simd/crc32c.h"
 #include "lockstep/base/simd/isa.h"
 #include "lockstep/base/system/cpu_set.h"
 #include "lockstep/base/text/units.h"
@@ -44,6 +46,11 @@ void print_gpus() {
   if (const std::string why = why_no_cuda(); !why.empty()) fmt::print("gpu       none: {}\n", why);
 }
 
+void print_network() {
+  fmt::print("network   checksums by {}, encryption by {}\n", crc32c_implementation(),
+             aead_library());
+}
+
 // Needed by GPUs of several nodes alone.
 void print_nccl() {
   const NcclInfo nccl = nccl_info();
@@ -63,6 +70,7 @@ void add_info(CLI::App& app, int& exit_code) {
   command->callback([&exit_code] {
     fmt::print("lockstep  {}\n", LOCKSTEP_VERSION);
     print_cpu();
+    print_network();
     print_gpus();
     print_nccl();
     exit_code = 0;

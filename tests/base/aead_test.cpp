@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "lockstep/base/net/aead_cipher.h"
 #include "lockstep/base/text/hex.h"
 
 namespace lockstep {
@@ -82,6 +83,49 @@ TEST(Aead, OpensWhatWasSealedInPartsAndNothingElse) {
       Aead(key, Aead::Use::kOpen).open(5, header, sealed.content, sealed.tag, opened.data()));
   EXPECT_TRUE(opener.open(5, header, sealed.content, sealed.tag, opened.data()))
       << "an opener works on after a message that did not open";
+}
+
+// What one library seals in pieces of these lengths; the tag is at the end.
+std::vector<std::byte> sealed_by(AeadCipher& cipher, std::uint64_t number,
+                                 std::span<const std::byte> header, std::span<const std::byte> text,
+                                 std::size_t piece) {
+  std::vector<std::byte> sealed(text.size() + kAeadTagBytes);
+  cipher.begin(number, header);
+  for (std::size_t at = 0; at < text.size(); at += piece) {
+    cipher.pass(text.subspan(at, std::min(piece, text.size() - at)), sealed.data() + at);
+  }
+  cipher.end(std::span(sealed).last<kAeadTagBytes>());
+  return sealed;
+}
+
+TEST(AeadCipher, OfEveryLibraryMakesTheSameBytes) {
+  AeadKey key;
+  for (std::size_t i = 0; i < key.size(); ++i) key[i] = static_cast<std::byte>(i * 17 + 1);
+  const auto fast = make_ipsec_mb_cipher(key, Aead::Use::kSeal);
+  const auto fast_open = make_ipsec_mb_cipher(key, Aead::Use::kOpen);
+  if (fast == nullptr) GTEST_SKIP() << "intel-ipsec-mb is not installed, or this CPU has no VAES";
+  const auto plain = make_openssl_cipher(key, Aead::Use::kSeal);
+  const auto plain_open = make_openssl_cipher(key, Aead::Use::kOpen);
+  for (const std::size_t bytes : {0, 1, 15, 16, 17, 255, 256, 1000, 4096, 16384, 70001}) {
+    for (const std::size_t header_bytes : {0, 16, 33}) {
+      std::vector<std::byte> text(bytes);
+      for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<std::byte>(i * 7 + bytes);
+      const std::vector<std::byte> header(header_bytes, std::byte{9});
+      const std::uint64_t number = bytes * 1000003 + header_bytes;
+      for (const std::size_t piece : {std::size_t{7}, std::size_t{160}, bytes + 1}) {
+        SCOPED_TRACE(::testing::Message() << bytes << " bytes by " << piece);
+        const auto sealed = sealed_by(*fast, number, header, text, piece);
+        EXPECT_EQ(sealed, sealed_by(*plain, number, header, text, bytes + 1));
+        for (AeadCipher* cipher : {fast_open.get(), plain_open.get()}) {
+          std::vector<std::byte> opened(sealed.begin(), sealed.end() - kAeadTagBytes);
+          cipher->begin(number, header);
+          cipher->pass(opened, opened.data());
+          EXPECT_TRUE(cipher->matches(std::span(sealed).last<kAeadTagBytes>()));
+          EXPECT_EQ(opened, text);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -24,6 +24,8 @@ using AeadTag = std::span<std::byte, kAeadTagBytes>;
 AeadKey derive_key(std::span<const std::byte> secret, std::span<const std::byte> salt,
                    std::string_view info);
 
+class AeadCipher;
+
 // One direction of a connection, with one key. Used by one thread at a time.
 class Aead {
  public:
@@ -45,14 +47,11 @@ class Aead {
                           std::span<const std::byte, kAeadTagBytes> tag, std::byte* opened);
 
  private:
-  void begin(std::uint64_t number, std::span<const std::byte> header);
-  void pass(std::span<const std::byte> from, std::byte* to);
-
-  struct Free {
-    void operator()(void* context) const;
-  };
-  std::unique_ptr<void, Free> context_;  // EVP_CIPHER_CTX
-  Use use_;
+  std::unique_ptr<AeadCipher> cipher_;
 };
+
+// The library that new ones compute with: "OpenSSL", or "Intel's multi-buffer library" where this
+// CPU can use it.
+std::string_view aead_library();
 
 }  // namespace lockstep

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "lockstep/base/file/crc32c.h"
+#include "lockstep/base/simd/crc32c.h"
 
 namespace lockstep::train {
 namespace {
@@ -66,7 +66,7 @@ std::string event_of(double time, std::int64_t step) {
 
 // Masks the checksum, so that a checksum of bytes that contain a checksum stays meaningful.
 std::uint32_t masked_checksum(std::string_view bytes) {
-  return std::rotr(crc32c(bytes), 15) + 0xA282EAD8;
+  return std::rotr(crc32c(std::as_bytes(std::span(bytes))), 15) + 0xA282EAD8;
 }
 
 std::string framed(std::string_view event) {

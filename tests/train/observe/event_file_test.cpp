@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "lockstep/base/error.h"
-#include "lockstep/base/file/crc32c.h"
 #include "lockstep/base/file/file.h"
 #include "lockstep/base/text/hex.h"
 #include "lockstep/train/observe/event_record.h"
@@ -25,16 +24,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-TEST(Crc32c, AsInRfc3720) {
-  std::string counting;
-  for (char byte = 0; byte < 32; ++byte) counting += byte;
-  EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8A9136AA);
-  EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62A8AB43);
-  EXPECT_EQ(crc32c(counting), 0x46DD794E);
-  EXPECT_EQ(crc32c("123456789"), 0xE3069283);
-  EXPECT_EQ(crc32c(""), 0U);
-}
 
 // The bytes are those that TensorBoard's own writer makes of the same events.
 TEST(EventRecord, HasTensorBoardsBytes) {
