@@ -81,8 +81,8 @@ struct Segment {
   std::size_t count = 0;
 };
 
-// The tensors of the file that make one parameter, found to fit: their segments, one behind the
-// other.
+// The tensors of the file that make one logical parameter, found to fit: their segments, one behind
+// the other.
 struct Parts {
   std::vector<std::string> names;
   std::vector<Segment> segments;
@@ -92,7 +92,7 @@ struct Parts {
 Parts parts_of(const io::TensorSource& file, const plan::ModelShape& model, std::string_view prefix,
                const FlatParameter& parameter) {
   const ForeignTensors source = hugging_face_tensors(model.family, parameter.name);
-  const Shape& ours = parameter.shape;
+  const Shape ours = logical_shape(parameter.shape, parameter.shard);
   Parts parts{.names = {}, .segments = {}, .transposed = source.transposed};
   std::vector<std::string> shapes;
   std::int64_t rows = 0;
@@ -123,33 +123,51 @@ Parts parts_of(const io::TensorSource& file, const plan::ModelShape& model, std:
   return parts;
 }
 
-// Fills `to` with elements of one parameter, from `first` on, put together from its parts.
-void fill_from(const io::TensorSource& file, const Parts& parts, std::size_t first,
-               const Tensor& to) {
-  const Tensor elements = to.reshaped({static_cast<std::int64_t>(to.elements())});
-  const std::size_t end = first + to.elements();
-  std::size_t at = 0;  // where a segment begins in the parameter
-  for (const Segment& segment : parts.segments) {
-    const std::size_t from = std::max(first, at);
-    const std::size_t stop = std::min(end, at + segment.count);
-    if (from < stop) {
-      std::vector<float> values;
-      std::span<float> wanted;
-      if (parts.transposed) {
-        values = transposed(floats_of(file, segment.name, 0, segment.count),
-                            file.at(segment.name).shape);
-        wanted = std::span(values).subspan(from - at, stop - from);
-      } else {
-        values = floats_of(file, segment.name, segment.first + (from - at), stop - from);
-        wanted = values;
+// Reads elements of logical parameters. The last transposed tensor stays in memory: a shard is read
+// run by run, and each run needs it.
+class PartsReader {
+ public:
+  explicit PartsReader(const io::TensorSource& file) : file_(file) {}
+
+  // Fills `to` with the elements of a parameter from `first` on.
+  void fill(const Parts& parts, std::size_t first, const Tensor& to) {
+    const Tensor elements = to.reshaped({static_cast<std::int64_t>(to.elements())});
+    const std::size_t end = first + to.elements();
+    std::size_t at = 0;  // where a segment begins in the parameter
+    for (const Segment& segment : parts.segments) {
+      const std::size_t from = std::max(first, at);
+      const std::size_t stop = std::min(end, at + segment.count);
+      if (from < stop) {
+        std::vector<float> read;
+        std::span<float> wanted;
+        if (parts.transposed) {
+          wanted = transposed_tensor(segment).subspan(from - at, stop - from);
+        } else {
+          read = floats_of(file_, segment.name, segment.first + (from - at), stop - from);
+          wanted = read;
+        }
+        copy(elements.slice(static_cast<std::int64_t>(from - first),
+                            static_cast<std::int64_t>(stop - from)),
+             tensor_of(wanted));
       }
-      copy(elements.slice(static_cast<std::int64_t>(from - first),
-                          static_cast<std::int64_t>(stop - from)),
-           tensor_of(wanted));
+      at += segment.count;
     }
-    at += segment.count;
   }
-}
+
+ private:
+  std::span<float> transposed_tensor(const Segment& segment) {
+    if (transposed_name_ != segment.name) {
+      transposed_ = transposed(floats_of(file_, segment.name, 0, segment.count),
+                               file_.at(segment.name).shape);
+      transposed_name_ = segment.name;
+    }
+    return transposed_;
+  }
+
+  const io::TensorSource& file_;
+  std::string transposed_name_;
+  std::vector<float> transposed_;
+};
 
 }  // namespace
 
@@ -181,9 +199,10 @@ void check_is_model(const io::TensorSource& file, const plan::ModelShape& shape,
 void read_hugging_face(const io::TensorSource& file, const plan::ModelShape& shape,
                        const FlatParameters& flat, const Tensor& buffer, std::string_view prefix) {
   fill_zero(buffer);
+  PartsReader reader(file);
   for (const FlatParameter& parameter : flat.all()) {
-    fill_from(file, parts_of(file, shape, prefix, parameter), 0,
-              FlatParameters::view(buffer, parameter));
+    reader.fill(parts_of(file, shape, prefix, parameter), 0,
+                FlatParameters::view(buffer, parameter));
   }
 }
 
@@ -193,14 +212,22 @@ void load_hugging_face(const io::TensorSource& file, const plan::ModelShape& sha
   for (const FlatParameter& parameter : replica.flat().all()) {
     parts_of(file, shape, prefix, parameter);
   }
+  PartsReader reader(file);
   StateStream stream(replica, StateAccess::kWrite, &States::master);
   while (stream.next()) {
     const States states = stream.states();
     fill_zero(states.master);
     for_parameters_in(replica.flat(), stream.block(), stream.range(),
                       [&](const FlatParameter& parameter, std::size_t first, FlatRange within) {
-                        fill_from(file, parts_of(file, shape, prefix, parameter), first,
-                                  states.slice(within).master);
+                        const Parts parts = parts_of(file, shape, prefix, parameter);
+                        const Tensor to = states.slice(within).master;
+                        for_runs(parameter.shape, parameter.shard, first, within.elements,
+                                 [&](const ShardRun& run) {
+                                   reader.fill(
+                                       parts, run.logical,
+                                       to.slice(static_cast<std::int64_t>(run.local - first),
+                                                static_cast<std::int64_t>(run.elements)));
+                                 });
                       });
   }
   replica.round_parameters();

@@ -13,15 +13,16 @@
 
 namespace lockstep::nn {
 
-// Fills a flat buffer of f32 (nn/parameters/flat_parameters.h) with the tensors of a file, of f32,
-// bf16 or f16, whose names start with `prefix`. Throws Error(kInvalidArgument) for a tensor that is
-// missing or has another shape.
+// Fills a flat buffer of a whole model in f32 (nn/parameters/flat_parameters.h) with the tensors of
+// a file, of f32, bf16 or f16, whose names start with `prefix`. Throws Error(kInvalidArgument) for
+// a tensor that is missing or has another shape.
 void read_hugging_face(const io::TensorSource& file, const plan::ModelShape& shape,
                        const FlatParameters& flat, const Tensor& buffer,
                        std::string_view prefix = "");
 
-// Loads the parameters of a replica, master copy and rounded. Only this worker's shards are read
-// from the file, except for transposed matrices, which are read completely.
+// Loads the parameters of a replica, master copy and rounded, whatever this rank holds of the
+// model. Only that is read from the file, except for transposed matrices, which are read
+// completely.
 void load_hugging_face(const io::TensorSource& file, const plan::ModelShape& shape,
                        Replica& replica, std::string_view prefix = "");
 

@@ -198,17 +198,6 @@ void load_parameters(const TrainOptions& options, const std::filesystem::path& f
          from.string(), rank, kinds[rank], kinds[0]);
   }
   if (!foreign) return load_checkpoint(from, replica, warn, group);
-  const parallel::ParallelOptions& spread = options.parallel;
-  if (parallel::ranks_per_worker(spread) > 1 || spread.expert > 1) {
-    fail(ErrorCode::kUnsupported,
-         "run.init_from = {} is a folder of Hugging Face transformers, which is not read with "
-         "{}. Import it (lockstep import {} FOLDER) and begin from that folder",
-         from.string(),
-         spread.tensor > 1     ? fmt::format("parallel.tensor = {}", spread.tensor)
-         : spread.pipeline > 1 ? fmt::format("parallel.pipeline = {}", spread.pipeline)
-                               : fmt::format("parallel.expert = {}", spread.expert),
-         from.string());
-  }
   group.together(
       [&] { nn::load_hugging_face(io::ShardedSafetensors(from), shape_of(options), replica); });
 }
