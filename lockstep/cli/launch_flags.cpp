@@ -66,7 +66,7 @@ Range parse_range(std::string_view flag, const std::string& text, std::string_vi
     }
     if (value < 1 || value > kMost) {
       fail(ErrorCode::kInvalidArgument, "{} is '{}'; a job has 1 to {} {}s{}", flag, text, kMost,
-           noun, noun == "rank" ? " on a machine" : "");
+           noun, noun == "rank" ? " on a node" : "");
     }
     return value;
   };

@@ -179,25 +179,32 @@ void Coordinator::join(int node, const NodeFacts& facts, Deadline now) {
       facts.spares != options_.spares) {
     return;
   }
-  if (facts.generation >= 0 && facts.job != job_) {
+  const auto refuse = [&](std::string why) {
     JobMessage refusal{.kind = JobMessage::Kind::kRefused, .node = node};
-    refusal.text = fmt::format(
+    refusal.text = std::move(why);
+    prepare(std::move(refusal));
+  };
+  if (facts.generation >= 0 && facts.job != job_) {
+    return refuse(fmt::format(
         "node 0 runs another job than the one that the ranks of node {} have kept states of: start "
         "the same command again there, to take part in it",
-        node);
-    return prepare(std::move(refusal));
+        node));
   }
-  if (!recovers_ && joined.is_left_out) return rest(node);
+  if (!recovers_ && joined.is_left_out) {
+    if (finished_.empty()) return rest(node);
+    return refuse(fmt::format("the job is ending: node {} comes too late to take part", node));
+  }
   if (!recovers_) {  // its ranks had ended well
     JobMessage message;
     message.text = fmt::format("node {} was started again", node);
     loss_ = Loss{.message = std::move(message), .decide_by = now};
   }
+  const bool begins_anew = joined.is_left_out;
   joined = {.is_here = true,
             .is_ready = true,
             .kept = facts.kept,
-            .ranks = joined.is_left_out ? joined.target : joined.ranks,
-            .target = joined.target};
+            .ranks = begins_anew ? options_.ranks_per_node : joined.ranks,
+            .target = begins_anew ? options_.ranks_per_node : joined.target};
   if (facts.generation < 0) free_starts_ += options_.spares;
   prepare_notice(fmt::format("node {} is back", node));
 }
@@ -335,7 +342,8 @@ std::optional<Coordinator::Action> Coordinator::await_nodes(Deadline now, bool a
     const Node& node = nodes_[i];
     if (node.is_left_out) continue;
     if (!node.is_here) absent.push_back(static_cast<int>(i));
-    if (node.is_ready || now < node.due) continue;
+    // The job may continue without an absent one when the ranks of the others are known.
+    if (node.is_ready || now < node.due || may_be_left_out(static_cast<int>(i))) continue;
     return Action{.end = Action::Failure{fmt::format(
                       "node {} {} (--rejoin-timeout: {}). Start the same command on all nodes "
                       "again: it continues from the newest checkpoint",
@@ -393,8 +401,11 @@ Deadline Coordinator::due() const {
   if (!next_.empty()) return Deadline::min();
   if (!recovers_) return loss_ ? loss_->decide_by : lost_by_;
   Deadline due = kNoDeadline;
-  for (const Node& node : nodes_) {
-    if (!node.is_ready && !node.is_left_out) due = std::min(due, node.due);
+  for (std::size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    if (node.is_ready || node.is_left_out) continue;
+    if (may_be_left_out(static_cast<int>(i)) && any_is_busy()) continue;
+    due = std::min(due, node.due);
   }
   return due;
 }

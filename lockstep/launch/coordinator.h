@@ -49,7 +49,8 @@ class Coordinator {
     int spares = 0;
     std::chrono::milliseconds grace{0};
     std::chrono::milliseconds rejoin_timeout{0};
-  };  // `facts` of all nodes, in order. One that is not there has no ranks.
+  };
+  // `facts` of all nodes, in order. One that is not there has no ranks.
   Coordinator(const Options& options, std::span<const NodeFacts> facts);
 
   // Rank 0 has done a step. / A rank has ended well.
@@ -128,6 +129,9 @@ class Coordinator {
   bool is_elastic() const { return options_.least > 0; }
   int count_replacements(const Node& node) const;  // spares that would be one too few
   void resize(int ranks);
+  // Whether it is absent, and the job may continue without it when it does not come back in time.
+  bool may_be_left_out(int node) const;
+  bool any_is_busy() const;  // of the nodes that are here
   void leave_out_absent(Deadline now, bool asked_to_stop);
   void rest(int node);
   std::string too_few(int ranks, bool is_on_first_node) const;

@@ -94,21 +94,29 @@ void Coordinator::rest(int node) {
   prepare(std::move(message));
 }
 
+bool Coordinator::may_be_left_out(int node) const {
+  const Node& one = nodes_[static_cast<std::size_t>(node)];
+  return is_elastic() && has_begun_ && node > 0 && !one.is_here && !one.is_left_out;
+}
+
+bool Coordinator::any_is_busy() const {
+  return std::ranges::any_of(
+      nodes_, [](const Node& node) { return node.is_here && !node.is_ready && !node.is_left_out; });
+}
+
 // Where the job is to stop, nobody waits for a node: the others have the states.
 void Coordinator::leave_out_absent(Deadline now, bool asked_to_stop) {
-  const auto is_busy = [](const Node& node) { return node.is_here && !node.is_ready; };
-  if (!is_elastic() || !has_begun_) return;
-  if (std::ranges::any_of(nodes_, [&](const Node& n) { return !n.is_left_out && is_busy(n); })) {
-    return;
-  }
+  if (any_is_busy()) return;
+  const bool any_kept =
+      std::ranges::any_of(nodes_, [](const Node& node) { return !node.kept.empty(); });
   for (std::size_t i = 1; i < nodes_.size(); ++i) {
     Node& node = nodes_[i];
-    if (node.is_here || node.is_left_out || (now < node.due && !asked_to_stop)) continue;
+    if (!may_be_left_out(static_cast<int>(i)) || (now < node.due && !asked_to_stop)) continue;
     node.is_left_out = true;
     node.ranks = 0;
     prepare_notice(
         asked_to_stop
-            ? fmt::format("node {} is missing: the others save without it", i)
+            ? fmt::format("node {} is missing{}", i, any_kept ? ": the others save without it" : "")
             : fmt::format(
                   "node {} has not come back (--rejoin-timeout: {}) and is left out. The same "
                   "command there makes the job grow again",

@@ -71,8 +71,8 @@ struct LaunchOptions {
     // Exit codes of errors that would come again.
     std::vector<int> final_codes;
   };
-  Restarts restarts;  // equal on all nodes  // The job may continue with fewer ranks than
-                      // ranks_per_node on a node, or with fewer nodes, and
+  Restarts restarts;  // equal on all nodes
+  // The job may continue with fewer ranks than ranks_per_node on a node, or with fewer nodes, and
   // have spares that stand by. Its ranks have links. Processes of spares find kSpareVariable, and
   // wait for their place.
   struct Elastic {

@@ -74,9 +74,13 @@ std::size_t launcher_descriptors(const LaunchOptions& options) {
 
 std::unique_ptr<NodeLink> link_nodes(const LaunchOptions& options, const NodeSetup& setup) {
   const std::string facts = encode(facts_of_node(options, setup));
+  // The server waits for more nodes when as many have joined as the job needs.
+  const bool may_begin_early = options.elastic.least_nodes > 0;
+  const auto timeout = options.join_timeout +
+                       (may_begin_early ? options.rejoin_timeout : std::chrono::milliseconds(0));
   try {
     return std::make_unique<NodeLink>(setup.rendezvous, setup.token, options.node_rank,
-                                      options.nodes, facts, deadline_in(options.join_timeout));
+                                      options.nodes, facts, deadline_in(timeout));
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kTimeout && error.ranks() == std::vector{options.node_rank}) {
       fail(ErrorCode::kTimeout,

@@ -313,6 +313,52 @@ TEST_F(ElasticCoordinator, GoesOnWithoutANodeAndGrowsWhenItIsBack) {
   EXPECT_THAT(whole->say, ElementsAre("the job continues with 4 ranks instead of 2"));
 }
 
+// The ranks that are left may take longer to stop than others wait for the node.
+TEST_F(ElasticCoordinator, WaitsForItsOwnRanksBeforeItLeavesANodeOut) {
+  make_nodes(1, 0);
+  coordinator_.leave(1, kNow);
+  EXPECT_TRUE(told().leave);
+  const Deadline later = kNow + 10min + 1s;
+  EXPECT_FALSE(advance(later));
+  EXPECT_GT(coordinator_.due(), later);
+  ready(0, {0, 1});
+  EXPECT_THAT(told(later).text, HasSubstr("node 1 has not come back"));
+  const auto action = begins();
+  ASSERT_TRUE(action && action->tell);
+  EXPECT_THAT(action->tell->counts, ElementsAre(2, -1));
+}
+
+TEST_F(ElasticCoordinator, TurnsANodeAwayThatComesWhenTheJobEnds) {
+  make_nodes(1, 0);
+  lose_node();
+  told(kNow + 10min);
+  EXPECT_TRUE(begins()->tell);
+  coordinator_.finish(0);
+  coordinator_.join(1, facts_, kNow);
+  const JobMessage refusal = told();
+  EXPECT_EQ(refusal.kind, Kind::kRefused);
+  EXPECT_THAT(refusal.text, HasSubstr("the job is ending"));
+}
+
+// Whatever number it had when it left.
+TEST_F(ElasticCoordinator, GivesANodeThatComesBackInARecoveryAllOfItsRanks) {
+  make_nodes(1, 0, 0, 1);
+  resize(3);
+  EXPECT_EQ(told().kind, Kind::kRegroup);
+  regroup(0, 4);
+  ready(1, {2, 3});
+  EXPECT_THAT(begins()->tell->counts, ElementsAre(2, 1));
+  lose_node(1);
+  told(kNow + 10min);
+  EXPECT_TRUE(begins()->tell);
+  coordinator_.hear(0, lost(2), kNow);
+  EXPECT_EQ(told().kind, Kind::kRecover);
+  coordinator_.join(1, facts_, kNow);
+  EXPECT_EQ(told().text, "node 1 is back");
+  ready(0, {0, 1}, 2);
+  EXPECT_THAT(begins()->tell->counts, ElementsAre(2, 2));
+}
+
 TEST_F(ElasticCoordinator, TakesNoRestartForANodeThatIsBackInTime) {
   make_nodes(1, 2);
   lose_node();

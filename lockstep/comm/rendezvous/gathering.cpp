@@ -92,6 +92,16 @@ std::optional<Gatherings::Broken> Gatherings::withdraw(ClientId client) {
   return broken;
 }
 
+void Gatherings::forget(ClientId client) {
+  const auto found = key_of_.find(client);
+  if (found == key_of_.end()) return;
+  const auto gathering = by_key_.find(found->second);
+  std::erase_if(gathering->second.present,
+                [&](const auto& present) { return present.second.client == client; });
+  if (gathering->second.present.empty()) by_key_.erase(gathering);
+  key_of_.erase(found);
+}
+
 std::vector<int> Gatherings::missing(ClientId client) const {
   std::vector<int> members;
   const auto found = key_of_.find(client);

@@ -60,6 +60,8 @@ class Gatherings {
     std::vector<ClientId> others;
   };
   std::optional<Broken> withdraw(ClientId client);
+  // The others go on waiting for it, or for settle().
+  void forget(ClientId client);
 
   bool waits(ClientId client) const { return key_of_.contains(client); }
 

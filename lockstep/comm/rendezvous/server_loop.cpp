@@ -186,7 +186,7 @@ void ServerLoop::deliver(const Gathered& gathered, bool is_node) {
 
 void ServerLoop::settle_nodes() {
   if (!has_passed(nodes_due_)) return;
-  nodes_due_ = kNoDeadline;  // one may have left since; then the next that comes starts it again
+  nodes_due_ = kNoDeadline;
   if (const auto gathered = nodes_.settle(nodes_key_, options_.least_nodes)) {
     deliver(*gathered, true);
   }
@@ -237,6 +237,10 @@ void ServerLoop::tell_nodes(const std::string& frame) {
 void ServerLoop::remove(ClientId id) {
   clients_.erase(id);
   std::erase_if(returning_, [&](const auto& r) { return r.second.client == id; });
+  if (options_.least_nodes > 0) {  // the job may begin without it, or it comes again
+    nodes_.forget(id);
+    if (!nodes_.may_settle(nodes_key_, options_.least_nodes)) nodes_due_ = kNoDeadline;
+  }
   for (auto* group : {&ranks_, &nodes_}) {
     const auto broken = group->withdraw(id);
     if (!broken) continue;

@@ -31,7 +31,7 @@ class OverlappedUpdate {
   bool serves() const { return staged_.has_value(); }
 
   // Computes the norm and begins the update, unless a gradient is infinite or NaN. All gradients
-  // are in the flat buffer, and operations have ended. The settings of the request must outlive it.
+  // are in the flat buffer, and operations have ended.
   UpdateResult update(TierMover& mover, const UpdateRequest& request);
 
   // Whether a forward has to wait for blocks.

@@ -29,7 +29,6 @@ class StagedUpdate {
   StagedUpdate(nn::Replica& replica, Ops& ops);
 
   // Begins an update. Gradients are final and complete, and stay so until all blocks are updated.
-  // The settings of the request must outlive it.
   void begin(const UpdateRequest& request, double gradient_norm);
   // Updates the next block: block 0 first. On return its master copy and optimizer states are
   // those of the next step, and its gradients are not read any more; so are its parameters when the

@@ -93,7 +93,9 @@ void Zero::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if (!sharding.gradients) {
     if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
     if ((tree || index == 0) && (!mover_.moves_gradients() || count == 0)) {
-      count == 0 ? replica_->zero_gradients() : replica_->begin_gradients();
+      // A codec may make any numbers of the padding, where it reads infinities.
+      const bool has_codec = options_.quantized_gradients != Quantization::kNone;
+      count == 0 || has_codec ? replica_->zero_gradients() : replica_->begin_gradients();
     }
   }
   resume_micro_batch(index, count);

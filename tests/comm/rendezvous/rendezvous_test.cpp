@@ -387,6 +387,32 @@ TEST_F(RendezvousTest, NodesMayBeginWithoutOthers) {
   EXPECT_EQ(joined.node, 1);
 }
 
+// One of three leaves while they wait for a fourth; the two that are left are enough.
+TEST_F(RendezvousTest, NodesThatMayBeginWithoutOthersOutliveOneThatLeaves) {
+  RendezvousOptions options = quiet();
+  options.nodes = 4;
+  options.least_nodes = 2;
+  options.wait_for_nodes = 500ms;
+  const RendezvousServer server(kAnyPort, token_, 8, options);
+  auto joining = std::async(std::launch::async, [&] {
+    return std::make_unique<NodeLink>(server.address(), token_, 2, 4, "two", deadline_in(20s));
+  });
+  // Until node 2 is there when node 3 gives up.
+  std::vector<int> missing;
+  while (missing != std::vector{0, 1}) {
+    try {
+      const NodeLink three(server.address(), token_, 3, 4, "three", deadline_in(200ms));
+      ADD_FAILURE() << "it has joined";
+      break;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kTimeout) missing = error.ranks();
+    }
+  }
+  const NodeLink zero(server.address(), token_, 0, 4, "zero", deadline_in(20s));
+  EXPECT_THAT(zero.blobs(), ElementsAre("zero", "", "two", ""));
+  EXPECT_THAT(joining.get()->blobs(), ElementsAre("zero", "", "two", ""));
+}
+
 TEST_F(RendezvousTest, ANodeThatDoesNotLeaveIsNotReplaced) {
   RendezvousOptions options = quiet();
   options.nodes = 1;
