@@ -310,6 +310,9 @@ void CudaCommunicator::queue_message(const Call& call, cudaStream_t stream) {
 void CudaCommunicator::execute(const Call& call) {
   throw_failure();
   use_device(options_.device.index);
+  // A barrier's kernel waits for the other ranks. Where these are threads they may yet allocate or
+  // upload, which waits for all kernels of the process.
+  if (call.kind == Collective::kBarrier && memory_.shares_process()) host_->barrier();
   const bool needs_nothing = call.kind == Collective::kBarrier || call.kind == Collective::kCopy;
   queue(call, stream_, needs_nothing ? Placed() : agree(call));
   settle(stream_);

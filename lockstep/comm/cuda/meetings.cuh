@@ -83,7 +83,9 @@ inline __device__ bool await(const Peers& peers, const Header& header, int other
       report(peers, header, Outcome::kStopped, other, meeting);
       return false;
     }
-    if (nanoseconds() - begin > peers.timeout) {
+    // Clocks of multiprocessors may differ a little.
+    if (static_cast<std::int64_t>(nanoseconds() - begin) >
+        static_cast<std::int64_t>(peers.timeout)) {
       report(peers, header, Outcome::kOverdue, other, meeting);
       return false;
     }

@@ -40,7 +40,8 @@ __global__ void await_kernel(const __grid_constant__ Peers peers,
     if (spins < kSpins) continue;
     spins = 0;
     if (peers.report->abort != 0) return report_message(peers, call, Outcome::kStopped);
-    if (nanoseconds() - begin > peers.timeout) {
+    if (static_cast<std::int64_t>(nanoseconds() - begin) >
+        static_cast<std::int64_t>(peers.timeout)) {
       return report_message(peers, call, Outcome::kOverdue);
     }
   }

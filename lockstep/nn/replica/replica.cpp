@@ -313,7 +313,9 @@ void Replica::find_overwriting_blocks() {
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const FlatParameter* place = plan_.flat.place(block, i);
       if (place == nullptr) continue;
-      if (place->block != block || !parameters[i].overwrites) overwriting_[place->block] = false;
+      const bool is_tied = place->block != block;
+      if (is_tied || !parameters[i].overwrites) overwriting_[place->block] = false;
+      if (is_tied && parameters[i].overwrites) overwriting_[block] = false;
     }
   }
 }

@@ -27,6 +27,7 @@
 #include "lockstep/tensor/cuda/check.h"
 #include "lockstep/tensor/cuda/devices.h"
 #include "lockstep/tensor/cuda/event.h"
+#include "lockstep/tensor/cuda/memory.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -100,8 +101,8 @@ CudaOps::~CudaOps() {
   cudaSetDevice(context_.device);
   cudaStreamSynchronize(stream());
   cudaEventDestroy(turn_);
-  cudaFree(context_.partials);
-  cudaFree(context_.tickets);
+  cuda::free_on_gpu(context_.partials);
+  cuda::free_on_gpu(context_.tickets);
   cudaGetLastError();
 }
 

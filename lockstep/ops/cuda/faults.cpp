@@ -6,6 +6,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/ops/check.h"
 #include "lockstep/tensor/cuda/check.h"
+#include "lockstep/tensor/cuda/memory.h"
 
 namespace lockstep::cuda {
 namespace {
@@ -33,8 +34,8 @@ FaultWords::FaultWords(cudaStream_t stream) : stream_(stream) {
 }
 
 FaultWords::~FaultWords() {
-  cudaFree(on_device_);
-  cudaFreeHost(fetched_);
+  cuda::free_on_gpu(on_device_);
+  cuda::free_pinned(reinterpret_cast<std::byte*>(fetched_));
 }
 
 void FaultWords::add(Expectations& to, std::string_view what, std::int64_t limit) {

@@ -70,6 +70,7 @@ void Zero::start(nn::Replica& replica) {
 
 void Zero::leave() noexcept {
   thread_.settle();
+  if (staged_) staged_->settle();
   early_.settle();
   mover_.settle();
 }

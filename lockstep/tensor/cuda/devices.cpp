@@ -74,7 +74,10 @@ Devices look() {
   // All streams of a process share this number of queues. A kernel that waits for another must not
   // stand before it in the same queue. Under the multi-process service, where ranks are processes,
   // their queues together are few.
-  if (!mps_runs()) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  constexpr int kLeastQueues = 8;
+  const char* const queues = std::getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+  const bool are_few = queues == nullptr || std::atoi(queues) < kLeastQueues;
+  if (are_few && !mps_runs()) setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
   int driver = 0;
   if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
   int count = 0;

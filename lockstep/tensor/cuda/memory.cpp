@@ -141,7 +141,7 @@ class CudaMemory final : public DeviceMemory {
       }
     }
     cudaSetDevice(device_);
-    free_now_or_late(begin, [](void* memory) { return cudaFree(memory); });
+    free_on_gpu(begin);
   }
 
   // In order with the work of the calling thread's task. Without a task it runs after all
@@ -173,6 +173,11 @@ DeviceMemory& memory_of_gpu(int device) {
   return *all.at(static_cast<std::size_t>(device));
 }
 
+void free_on_gpu(void* data) noexcept {
+  if (data == nullptr) return;
+  free_now_or_late(data, [](void* memory) { return cudaFree(memory); });
+}
+
 std::byte* allocate_pinned(std::size_t bytes) {
   void* data = nullptr;
   const cudaError_t status = cudaHostAlloc(&data, bytes, cudaHostAllocPortable);
@@ -189,6 +194,11 @@ std::byte* allocate_pinned(std::size_t bytes) {
 
 void free_pinned(std::byte* data) noexcept {
   free_now_or_late(data, [](void* memory) { return cudaFreeHost(memory); });
+}
+
+bool frees_are_late() {
+  const std::lock_guard lock(late().mutex);
+  return late().holders > 0;
 }
 
 LateFrees::LateFrees() {

@@ -10,6 +10,8 @@ namespace lockstep::cuda {
 // The GPU must be usable (problem_of() is empty).
 DeviceMemory& memory_of_gpu(int device);
 
+// Memory that cudaMalloc() made; nullptr is none.
+void free_on_gpu(void* data) noexcept;
 std::byte* allocate_pinned(std::size_t bytes);
 void free_pinned(std::byte* data) noexcept;
 void pin(std::byte* data, std::size_t bytes);
@@ -25,5 +27,7 @@ class LateFrees {
   LateFrees(const LateFrees&) = delete;
   LateFrees& operator=(const LateFrees&) = delete;
 };
+// Whether one lives.
+bool frees_are_late();
 
 }  // namespace lockstep::cuda

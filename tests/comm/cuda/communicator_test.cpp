@@ -112,10 +112,10 @@ TEST_F(CudaCommunicator, SmallSumsOfDifferentSizesDoNotMix) {
       }
       stream.synchronize();
       const std::vector<float> got = download(sums.data(), all * kRounds);
-      for (std::size_t i = 0; i < got.size(); ++i) {
-        ASSERT_EQ(got[i], tree_sum(0, ranks, i % all)) << ranks << " ranks, element " << i;
-      }
-      group.barrier();
+      std::size_t wrong = 0;
+      for (std::size_t i = 0; i < got.size(); ++i) wrong += got[i] != tree_sum(0, ranks, i % all);
+      group.barrier();  // all come to it, also with wrong sums
+      EXPECT_EQ(wrong, 0u) << ranks << " ranks, rank " << group.rank();
     });
   }
 }

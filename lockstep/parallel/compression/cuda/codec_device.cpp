@@ -172,9 +172,12 @@ void CudaCodecDevice::run(const std::function<void()>& task) {
   use_device(index_);
   OperationStream::let_wait(index_, stream_);
   faulty_ = Compression::kNone;
-  {
+  try {
     const CurrentStream current(stream_, this);
     task();
+  } catch (...) {
+    cudaStreamSynchronize(stream_);  // payloads may be freed now
+    throw;
   }
   const bool may_be_invalid = faulty_ != Compression::kNone;
   if (may_be_invalid) {
