@@ -342,7 +342,7 @@ TEST_F(ElasticCoordinator, TurnsANodeAwayThatComesWhenTheJobEnds) {
 
 // Whatever number it had when it left.
 TEST_F(ElasticCoordinator, GivesANodeThatComesBackInARecoveryAllOfItsRanks) {
-  make_nodes(1, 0, 0, 1);
+  make_nodes(1, 1, 0, 1);
   resize(3);
   EXPECT_EQ(told().kind, Kind::kRegroup);
   regroup(0, 4);

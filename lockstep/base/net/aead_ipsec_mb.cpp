@@ -82,7 +82,7 @@ class IpsecMbCipher final : public AeadCipher {
  private:
   const IMB_MGR& manager_;
   const bool seals_;
-  gcm_key_data key_{};
+  alignas(64) gcm_key_data key_{};  // it is read and written as aligned vectors
   gcm_context_data message_{};
 };
 

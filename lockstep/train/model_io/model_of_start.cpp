@@ -62,8 +62,7 @@ bool is_foreign(const fs::path& folder) {
 ModelChoice model_of_start(const RunOptions& options) {
   TrainOptions train = options.train;
   ModelChoice& model = train.model;
-  const bool described = !model.name.empty() || model.layers > 0 || model.hidden > 0;
-  if (!described && !options.init_from.empty()) {
+  if (!describes_model(model) && !options.init_from.empty()) {
     const bool begun = !stored_text(options.dir, kConfigFile).empty();
     model = model_in(begun ? options.dir : options.init_from);
   }

@@ -78,13 +78,15 @@ void check_expert_groups(const TrainOptions& options) {
   if (options.offload.tiers.any()) refuse("offload.*");
   if (options.memory_auto) refuse("memory.auto = true");
   if (options.recompute == RecomputeChoice::kAuto) refuse("train.recompute = \"auto\"");
-  if (const plan::FamilyParts* parts = parts_of(options); parts == nullptr || !parts->experts) {
+  // A model that is not described may come from run.init_from, and is checked when it is made.
+  const plan::FamilyParts* parts = parts_of(options);
+  if ((parts == nullptr || !parts->experts) && describes_model(options.model)) {
     fail(ErrorCode::kInvalidArgument,
          "parallel.expert = {} divides the experts of a mixture, which model.family = \"{}\" does "
          "not have; take model.family = \"mixtral\", or leave parallel.expert out",
          experts, name(family_of(options)));
   }
-  nn::check_expert_group(shape_of(options), experts);
+  if (parts != nullptr && parts->experts) nn::check_expert_group(shape_of(options), experts);
   check_equal_shares(options, fmt::format("parallel.expert = {}", experts));
 }
 

@@ -290,6 +290,10 @@ void set_custom_model(TrainOptions& options, ModelMaker make) {
   options.make_model = std::move(make);
 }
 
+bool describes_model(const ModelChoice& model) {
+  return !model.name.empty() || model.layers > 0 || model.hidden > 0;
+}
+
 bool has_shape(const TrainOptions& options) {
   return family_of(options) < ModelFamily::kEncoderDecoder;
 }

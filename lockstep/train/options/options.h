@@ -100,6 +100,8 @@ struct ModelChoice {
   double router_loss = nn::kUsualRouterLoss;
   TieChoice tie_word_embeddings = TieChoice::kAuto;
 };
+// Whether it says which model it is; otherwise that of run.init_from is.
+bool describes_model(const ModelChoice& model);
 
 // sequences = micro * accumulation * readers. 0: not set. Any two of the first three determine the
 // third; with one alone, every worker has one micro-batch. If the micro-batches do not divide
