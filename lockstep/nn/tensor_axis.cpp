@@ -25,13 +25,16 @@ void TensorAxis::sum(Ops& ops, const Tensor& x) {
   run(ops, all_reduce(Data(x.data(), x.elements(), x.dtype())));
 }
 
-double TensorAxis::sum(double mine) {
+void TensorAxis::sum(std::span<double> numbers) {
   throw_failure();
-  timed(group_, [&] { group_.all_reduce(std::span(&mine, 1)); });
-  return mine;
+  timed(group_, [&] { group_.all_reduce(numbers); });
 }
 
-bool TensorAxis::any(bool mine) { return sum(mine ? 1.0 : 0.0) > 0; }
+bool TensorAxis::any(bool mine) {
+  double ranks = mine ? 1 : 0;
+  sum(std::span(&ranks, 1));
+  return ranks > 0;
+}
 
 void TensorAxis::gather(Ops& ops, const Tensor& all) { gather_rows(ops, all.row(rank()), all); }
 

@@ -14,6 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/axis_cost.h"
@@ -34,8 +35,8 @@ class TensorAxis {
 
   // The sum over all ranks takes the place of x, with the same bits on all of them.
   void sum(Ops& ops, const Tensor& x);
-  // The same of a number, and whether a condition holds on any rank.
-  double sum(double mine);
+  // The same of numbers, and whether a condition holds on any rank.
+  void sum(std::span<double> numbers);
   bool any(bool mine);
   // all = [ranks, ...]: what each rank has in all.row(its rank).
   void gather(Ops& ops, const Tensor& all);

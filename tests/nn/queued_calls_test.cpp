@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <span>
 #include <vector>
 
 #include "lockstep/comm/native/threads.h"
@@ -32,7 +33,9 @@ TEST(QueuedCalls, TensorsGoOverTheDeviceAndNumbersOverTheHost) {
                      tensor_of(std::span(values), {2, 2}));
     EXPECT_EQ(values, (std::vector<float>{4, 8, 12, 16}));
     EXPECT_EQ(data.calls, 3);
-    EXPECT_EQ(axis.sum(1.0), 2);
+    double ranks = 1;
+    axis.sum(std::span(&ranks, 1));
+    EXPECT_EQ(ranks, 2);
     EXPECT_TRUE(axis.any(group.rank() == 1));
     EXPECT_EQ(data.calls, 3);
     const AxisCost cost = axis.take_cost();
@@ -52,7 +55,8 @@ TEST(QueuedCalls, AnErrorAmongTheOperationsIsThrownBeforeRanksAgree) {
     EXPECT_NO_THROW(tensor.throw_failure());
     data.fail_with(Error(ErrorCode::kTimeout, "rank 1 did not come"));
     EXPECT_THROW(tensor.throw_failure(), Error);
-    EXPECT_THROW(tensor.sum(1.0), Error);
+    double number = 1;
+    EXPECT_THROW(tensor.sum(std::span(&number, 1)), Error);
     EXPECT_THROW(tensor.any(true), Error);
     EXPECT_THROW(pipeline.throw_failure(), Error);
     EXPECT_THROW(pipeline.any(true), Error);

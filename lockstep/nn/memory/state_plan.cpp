@@ -122,7 +122,10 @@ class StatePlanner : PlanRequests {
       staging += FlatFileReader::bytes(file, file.buffers.size() - 1);  // for what is gathered
     }
     // A save reads what it holds beside the steps: all flat buffers that are f32.
-    const bool saves = plan_.sharding.any() || plan_.sharding.worker == 0;
+    bool saves = plan_.sharding.any();
+    for (std::size_t block = 0; block < model_.size(); ++block) {
+      saves = saves || plan_.sharding.place_of(plan_.flat.has_experts(block)) == 0;
+    }
     for (std::size_t buffer = 0; saves && buffer < file.buffers.size(); ++buffer) {
       if (file.buffers[buffer] == DType::kF32) staging += FlatFileReader::bytes(file, buffer);
     }

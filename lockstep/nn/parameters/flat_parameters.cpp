@@ -43,6 +43,7 @@ FlatParameters::FlatParameters(const Model& model, std::span<const BlockSpec> sp
         if (!names_.emplace(name, parameters_.size()).second) {
           fail(ErrorCode::kInvalidArgument, "two parameters are called '{}'", name);
         }
+        if (!spec.shard.is_replicated()) tensor_group_ = spec.shard.group;
         places_[block][index] = static_cast<int>(parameters_.size());
         parameters_.push_back(
             {name, block, elements_, spec.shape, decays, spec.initial, spec.shard});

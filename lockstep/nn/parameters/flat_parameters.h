@@ -73,6 +73,9 @@ class FlatParameters {
 
   std::size_t blocks() const { return ranges_.size(); }
   FlatRange range(std::size_t block) const { return ranges_.at(block); }
+  // The tensor group that divides parameters of the model (nn/tensor_shard.h); of one rank where
+  // none does.
+  const TensorGroup& tensor_group() const { return tensor_group_; }
   // The expert group of the model, and whether a block's parameters are experts of this rank
   // (nn/expert_group.h).
   const ExpertGroup& expert_group() const { return expert_group_; }
@@ -100,6 +103,7 @@ class FlatParameters {
   std::vector<std::vector<int>> places_;  // per block and index in its spec; -1: no elements
   std::map<std::string, std::size_t, std::less<>> names_;
   std::set<std::string, std::less<>> elsewhere_;
+  TensorGroup tensor_group_;
   ExpertGroup expert_group_;
   std::vector<bool> has_experts_;
   std::size_t elements_ = 0;

@@ -61,9 +61,6 @@ Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& me
   if (ops.device() != Device{}) {
     device_batch_ = DeviceBatch(plan_.setup, model_.block(0).features(), ops.device());
   }
-  for (const FlatParameter& parameter : plan_.flat.all()) {
-    if (!parameter.shard.is_replicated()) tensor_group_ = parameter.shard.group;
-  }
   make_states();
   make_files(memory.file);
   make_views();
@@ -356,15 +353,6 @@ void Replica::round_parameters() {
     if (state_file_) ops_.synchronize();
   }
   ops_.synchronize();
-}
-
-StatePart Replica::part_of(const FlatParameter& parameter) const {
-  const FlatRange part = my_range(parameter.block);
-  const std::size_t first = std::max(parameter.offset, part.first);
-  const std::size_t end = std::min(parameter.offset + parameter.shape.elements(), part.end());
-  if (first >= end) return {};
-  return {.first = first - parameter.offset,
-          .states = mine(parameter.block).slice({first - part.first, end - first})};
 }
 
 Tensor Replica::parameter(std::string_view name) const {

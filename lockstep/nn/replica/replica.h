@@ -53,12 +53,6 @@ struct States {
   States slice(FlatRange range) const;
 };
 
-// A worker's shard of one parameter.
-struct StatePart {
-  std::size_t first = 0;  // of its elements
-  States states;          // absent where it holds nothing of it
-};
-
 // Memory that is provided to a replica, and the budgets of what it allocates. All must outlive it.
 struct ReplicaMemory {
   // Symmetric memory: MemoryPlan::symmetric_bytes(), first those of the device. On a GPU only
@@ -149,7 +143,6 @@ class Replica {
   // buffer, and its states.
   FlatRange my_range(std::size_t block) const;
   States mine(std::size_t block) const;
-  StatePart part_of(const FlatParameter& parameter) const;
   // Unsharded blocks of sharded or offloaded flat buffers: the target of a gather of the plan, and
   // the gradients of a block, which are a range of the flat buffer if that is unsharded and on the
   // device.
@@ -240,7 +233,7 @@ class Replica {
   ExpertAxis* expert_axis() const { return expert_axis_; }
   TensorAxis* tensor_axis() const { return tensor_axis_; }
   // The position that the model was made for.
-  const TensorGroup& tensor_group() const { return tensor_group_; }
+  const TensorGroup& tensor_group() const { return plan_.flat.tensor_group(); }
   // The same for the pipeline that the model is a stage of.
   void set_pipeline_axis(PipelineAxis* axis) { pipeline_axis_ = axis; }
   PipelineAxis* pipeline_axis() const { return pipeline_axis_; }
@@ -373,7 +366,6 @@ class Replica {
   TensorAxis* tensor_axis_ = nullptr;
   ContextAxis* context_axis_ = nullptr;
   ExpertAxis* expert_axis_ = nullptr;
-  TensorGroup tensor_group_;
   PipelineAxis* pipeline_axis_ = nullptr;
 };
 

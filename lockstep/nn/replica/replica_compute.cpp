@@ -11,11 +11,11 @@ namespace lockstep::nn {
 
 void Replica::check(const Batch& batch) const {
   const int ranks = tensor_axis_ != nullptr ? tensor_axis_->size() : 1;
-  if (tensor_group_.size != ranks) {
+  if (tensor_group().size != ranks) {
     fail(ErrorCode::kInvalidArgument,
          "'{}' was made for a tensor group of {} ranks, but its replica communicates with {}; "
          "set_tensor_axis() has to be given their communicator",
-         model_.name(), tensor_group_.size, ranks);
+         model_.name(), tensor_group().size, ranks);
   }
   const ContextGroup& context = plan_.setup.context;
   const int context_ranks = context_axis_ != nullptr ? context_axis_->size() : 1;

@@ -31,7 +31,7 @@ constexpr std::size_t chunk_count(std::size_t elements) {
 // buffer; a larger one means fewer waits. Waits for the operations before it.
 std::vector<double> sums_of_chunks(Ops& ops, const Tensor& buffer,
                                    std::span<const nn::FlatRange> chunks, const Tensor& workspace);
-// The same for a flat buffer whose chunks read() returns.
+// The same for a flat buffer whose chunks read() returns; it is called for each once, in order.
 std::vector<double> sums_of_chunks(Ops& ops, const std::function<Tensor(nn::FlatRange)>& read,
                                    std::span<const nn::FlatRange> chunks, const Tensor& workspace);
 

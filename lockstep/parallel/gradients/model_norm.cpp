@@ -1,12 +1,14 @@
 #include "lockstep/parallel/gradients/model_norm.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
+#include <iterator>
+#include <numeric>
 #include <utility>
 #include <vector>
 
+#include "lockstep/nn/replica/state_stream.h"
 #include "lockstep/parallel/gradients/gradient_chunks.h"
-#include "lockstep/tensor/host_view.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -14,6 +16,7 @@ namespace {
 // Sums of one block, by its number in the whole model.
 struct BlockSums {
   std::size_t number = 0;
+  std::size_t place = 0;  // in this rank's flat buffer
   bool experts = false;
   std::vector<double> sums;
 };
@@ -27,10 +30,29 @@ std::vector<BlockSums> sums_of_blocks(const nn::Replica& replica, std::span<cons
     sums = sums.subspan(count);
     if (replica.model().is_copy(block)) continue;
     blocks.push_back({.number = replica.model().number(block),
+                      .place = block,
                       .experts = replica.flat().has_experts(block),
                       .sums = {own.begin(), own.end()}});
   }
   return blocks;
+}
+
+// One sum for each block, without what an earlier rank of the tensor group counts.
+void leave_out_replicated(const nn::Replica& replica, std::span<const double> replicated,
+                          std::vector<BlockSums>& blocks) {
+  const bool counts = replica.tensor_group().rank == 0;
+  for (BlockSums& block : blocks) {
+    double sum = std::accumulate(block.sums.begin(), block.sums.end(), 0.0);
+    if (!counts) sum -= replicated[block.place];
+    block.sums = {sum};
+  }
+}
+
+void add_up_tensor_group(const nn::Replica& replica, std::vector<BlockSums>& blocks) {
+  std::vector<double> numbers;
+  for (const BlockSums& block : blocks) numbers.push_back(block.sums.front());
+  replica.tensor_axis()->sum(numbers);
+  for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i].sums = {numbers[i]};
 }
 
 // Those of all experts in place of those of this rank's.
@@ -88,48 +110,41 @@ std::vector<BlockSums> gathered_sums(nn::PipelineAxis& axis, const std::vector<B
 
 }  // namespace
 
-double replicated_squares(nn::Replica& replica) {
-  // As many in flight as the workspace holds.
-  const Tensor workspace = replica.sums_of_squares();
-  Ops& ops = workspace.device() == Device{} ? replica.host_ops() : replica.ops();
-  std::int64_t used = 0;
-  double sum = 0;
-  const auto add_up = [&] {
-    if (used == 0) return;
-    ops.synchronize();
-    const HostView squares(workspace.slice(0, std::exchange(used, 0)));
-    for (const double one : squares.as<double>()) sum += one;
-  };
-  for (const nn::FlatParameter& parameter : replica.flat().all()) {
-    if (!parameter.shard.is_replicated() || replica.model().is_copy(parameter.block)) continue;
-    const Tensor gradient = replica.part_of(parameter).states.gradients;
-    if (!ops::is_given(gradient)) continue;
-    if (used == static_cast<std::int64_t>(workspace.elements())) add_up();
-    ops.run(ops::SumOfSquares{.x = gradient, .result = workspace.slice(used++, 1)});
+std::vector<double> replicated_squares(
+    nn::Replica& replica, Ops& ops,
+    const std::function<Tensor(std::size_t block, nn::FlatRange range)>& read) {
+  const nn::FlatParameters& flat = replica.flat();
+  std::vector<nn::FlatRange> chunks;
+  std::vector<std::size_t> blocks;  // of each
+  for (std::size_t block = 0; block < flat.blocks(); ++block) {
+    if (replica.model().is_copy(block)) continue;
+    nn::for_parameters_in(
+        flat, block, replica.my_range(block),
+        [&](const nn::FlatParameter& parameter, std::size_t, nn::FlatRange within) {
+          if (!parameter.shard.is_replicated()) return;
+          std::ranges::copy(chunks_of(within), std::back_inserter(chunks));
+          blocks.resize(chunks.size(), block);
+        });
   }
-  add_up();
-  return sum;
+  std::size_t next = 0;  // chunks are read in order
+  const std::vector<double> sums = sums_of_chunks(
+      ops, [&](nn::FlatRange chunk) { return read(blocks[next++], chunk); }, chunks,
+      replica.sums_of_squares());
+  std::vector<double> squares(flat.blocks());
+  for (std::size_t i = 0; i < sums.size(); ++i) squares[blocks[i]] += sums[i];
+  return squares;
 }
 
 ModelNorm norm_of_model(const nn::Replica& replica, std::span<const double> sums,
-                        double replicated) {
+                        std::span<const double> replicated) {
   std::vector<BlockSums> blocks = sums_of_blocks(replica, sums);
+  const bool is_divided = replica.tensor_group().size > 1;
+  if (is_divided) leave_out_replicated(replica, replicated, blocks);
   add_up_experts(replica, blocks);
+  if (is_divided) add_up_tensor_group(replica, blocks);
   nn::PipelineAxis* const pipeline = replica.pipeline_axis();
-  if (replica.tensor_group().size == 1) {
-    if (pipeline != nullptr) blocks = gathered_sums(*pipeline, blocks);
-    return norms_of(std::move(blocks));
-  }
-  const double own_norm = norm_of_blocks(blocks);
-  const double squares = own_norm * own_norm;
-  const double counted = replica.tensor_group().rank == 0 ? squares : squares - replicated;
-  double all = replica.tensor_axis()->sum(counted);
-  if (pipeline != nullptr) {
-    const std::vector<double> stages = pipeline->gather(std::span(&all, 1));
-    all = 0;
-    for (const double stage : stages) all += stage;
-  }
-  return {.whole = std::sqrt(all), .blocks = {}};
+  if (pipeline != nullptr) blocks = gathered_sums(*pipeline, blocks);
+  return norms_of(std::move(blocks));
 }
 
 }  // namespace lockstep::parallel

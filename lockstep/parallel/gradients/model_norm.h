@@ -8,6 +8,7 @@
 // block of experts are those of all ranks of the expert group (nn/expert_group.h).
 #pragma once
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -15,9 +16,12 @@
 
 namespace lockstep::parallel {
 
-// The sum of squares of this worker's gradients of replicated parameters, without copies: all of
-// them, or its shards. Waits for the operations before it.
-double replicated_squares(nn::Replica& replica);
+// The sum of squares of this worker's gradients of replicated parameters, for each block: of all of
+// them, or of its shards. read(block, range) returns a range of its gradients of a block, valid
+// until the next call. Waits for the operations before it.
+std::vector<double> replicated_squares(
+    nn::Replica& replica, Ops& ops,
+    const std::function<Tensor(std::size_t block, nn::FlatRange range)>& read);
 
 struct ModelNorm {
   double whole = 0;
@@ -25,10 +29,10 @@ struct ModelNorm {
 };
 
 // The norms over all ranks of the model, the same on all of them; they call it together. `sums` are
-// those of all chunks of this rank's flat buffer, in order, and `replicated` is the sum of squares
-// of all replicated parameters. Infinite or NaN if a gradient of any rank is. In a tensor group
-// those of blocks are not known.
+// those of all chunks of this rank's flat buffer, in order. `replicated`, in a tensor group: the
+// sum of squares of all replicated parameters of each block. Infinite or NaN if a gradient of any
+// rank is.
 ModelNorm norm_of_model(const nn::Replica& replica, std::span<const double> sums,
-                        double replicated);
+                        std::span<const double> replicated);
 
 }  // namespace lockstep::parallel

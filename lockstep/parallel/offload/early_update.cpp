@@ -18,7 +18,10 @@ constexpr std::size_t kSums = 64;
 bool EarlyUpdate::can_be(const nn::MemoryPlan& plan, const optim::OptimizerOptions& optimizer) {
   // The operations of a GPU are those of compute, which cannot sum gradients there beside it.
   const bool can_sum = plan.device == Device{} || plan.tiers.gradients == Tier::kHost;
-  return can_sum && plan.tiers.update() == Tier::kHost && plan.tiers.overlaps &&
+  // Ranks that divide a model agree on whether a gradient is infinite, after backward.
+  const bool is_whole =
+      plan.stages == 1 && plan.flat.tensor_group().size == 1 && plan.flat.expert_group().size == 1;
+  return can_sum && is_whole && plan.tiers.update() == Tier::kHost && plan.tiers.overlaps &&
          !plan.tiers.delayed_update && optimizer.max_grad_norm == 0 &&
          plan.setup.dtype != DType::kF16;
 }

@@ -4,9 +4,9 @@
 //   mover        |                  | store gradients 2 | store gradients 1 | store gradients 0
 //   host                                                | update 2          | update 1 | update 0
 //
-// This needs optimizer states on the host, and no decision that depends on all gradients: no
-// clipping and no loss scale. A block with infinite or NaN gradients is not updated, nor is any
-// block after it; earlier blocks have been updated.
+// This needs optimizer states on the host, a model that no group of ranks divides, and no decision
+// that depends on all gradients: no clipping and no loss scale. A block with infinite or NaN
+// gradients is not updated, nor is any block after it; earlier blocks have been updated.
 #pragma once
 
 #include <functional>

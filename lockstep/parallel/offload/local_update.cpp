@@ -169,6 +169,16 @@ std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& move
       chunks_of({0, replica.my_range(block).elements}), workspace);
 }
 
+std::vector<double> replicated_squares_of_mine(nn::Replica& replica, TierMover& mover) {
+  if (replica.tensor_group().size == 1) return {};
+  const bool on_host = replica.sums_of_squares().device() == Device{};
+  Ops& ops = on_host ? replica.host_ops() : replica.ops();
+  GradientReader reader(replica, ops, mover);
+  return replicated_squares(replica, ops, [&](std::size_t block, nn::FlatRange range) {
+    return reader.read(block, range);
+  });
+}
+
 UpdateResult result_of(ModelNorm norm, double loss_scale) {
   for (double& block : norm.blocks) block /= loss_scale;
   const double whole = norm.whole / loss_scale;
@@ -180,9 +190,8 @@ UpdateResult result_of(ModelNorm norm, double loss_scale) {
 UpdateResult norm_of_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {
   add_up_shared_blocks(replica);
   const std::vector<double> sums = sums_of_all(replica, mover);
-  const bool divided = replica.tensor_group().size > 1;
-  const double replicated = divided ? replicated_squares(replica) : 0;
-  return result_of(norm_of_model(replica, sums, replicated), request.loss_scale);
+  return result_of(norm_of_model(replica, sums, replicated_squares_of_mine(replica, mover)),
+                   request.loss_scale);
 }
 
 UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRequest& request) {

@@ -42,6 +42,10 @@ void update_delayed(nn::Replica& replica, Ops& ops, std::size_t block, const Upd
 std::vector<double> sums_of_mine(nn::Replica& replica, Ops& ops, TierMover& mover,
                                  std::size_t block, const Tensor& workspace);
 
+// In a tensor group, what replicated_squares() returns (parallel/gradients/model_norm.h) of this
+// worker's gradients in any tier; empty where none divides the model.
+std::vector<double> replicated_squares_of_mine(nn::Replica& replica, TierMover& mover);
+
 // The second half for this worker's shard of one block, once the norm is known: updates the master
 // copy and rounds the parameters, with `ops` of the tier where the update is computed. Complete
 // after Ops::synchronize().

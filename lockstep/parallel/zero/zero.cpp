@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <utility>
 
 #include "lockstep/base/file/content_hash.h"
@@ -317,14 +316,25 @@ void Zero::stand_in_for_micro_batch(std::int64_t index) {
 
 ModelNorm Zero::gradient_norm() {
   const std::vector<double> sums = norm_.take(world_, *replica_, mover_, waits_);
-  double replicated = 0;
-  if (replica_->tensor_group().size > 1) {
-    const double mine = replicated_squares(*replica_);
-    const std::vector<double> all =
-        waits_.during([&] { return gathered<double>(world_, std::span(&mine, 1)); });
-    replicated = std::accumulate(all.begin(), all.end(), 0.0);
+  return norm_of_model(*replica_, sums, replicated_squares_of_all());
+}
+
+// Of the shards of all workers; those of experts are on workers that hold the same experts.
+std::vector<double> Zero::replicated_squares_of_all() {
+  const std::vector<double> mine = replicated_squares_of_mine(*replica_, mover_);
+  if (mine.empty()) return {};
+  const std::vector<double> all =
+      waits_.during([&] { return gathered<double>(world_, std::span(mine)); });
+  const nn::Sharding& sharding = replica_->plan().sharding;
+  std::vector<double> squares(mine.size());
+  for (int worker = 0; worker < world_.size(); ++worker) {
+    const bool has_ours = sharding.expert_rank(worker) == sharding.expert_rank(sharding.worker);
+    for (std::size_t block = 0; block < mine.size(); ++block) {
+      if (replica_->flat().has_experts(block) && !has_ours) continue;
+      squares[block] += all[static_cast<std::size_t>(worker) * mine.size() + block];
+    }
   }
-  return norm_of_model(*replica_, sums, replicated);
+  return squares;
 }
 
 UpdateResult Zero::update(const UpdateRequest& request) {

@@ -87,6 +87,7 @@ class Zero : public Strategy {
   void add_up(std::size_t block);
   void finish_tree(std::size_t block);
   ModelNorm gradient_norm();
+  std::vector<double> replicated_squares_of_all();
   bool completes() const;
   // `updated`: this worker's part has come.
   void gather_parameters(std::size_t block, const Event& updated = {});

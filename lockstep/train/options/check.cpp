@@ -23,10 +23,6 @@ void refuse_custom(const TrainOptions& options, const std::string& setting) {
 void check_tensor_groups(const TrainOptions& options) {
   const int tensor = options.parallel.tensor;
   if (tensor == 1) return;
-  if (options.offload.tiers.any()) {
-    fail(ErrorCode::kUnsupported,
-         "offload.* is not supported with parallel.tensor = {}; leave one of them out", tensor);
-  }
   refuse_custom(options, fmt::format("parallel.tensor = {}", tensor));
   if (family_of(options) == ModelFamily::kLinear) {
     fail(
@@ -59,7 +55,13 @@ void check_pipelines(const TrainOptions& options) {
     fail(ErrorCode::kUnsupported,
          "{} is not supported with parallel.pipeline = {}; leave one of them out", setting, stages);
   };
-  if (options.offload.tiers.any()) refuse("offload.*");
+  const nn::Tiers& tiers = options.offload.tiers;
+  const auto refuse_tier = [&](std::string_view key, Tier tier) {
+    if (tier != Tier::kDevice) refuse(fmt::format("{} = \"{}\"", key, name(tier)));
+  };
+  refuse_tier("offload.gradients", tiers.gradients);
+  refuse_tier("offload.parameters", tiers.parameters);
+  refuse_tier("offload.activations", tiers.activations);
   if (options.memory_auto) refuse("memory.auto = true");
   if (options.recompute == RecomputeChoice::kAuto) refuse("train.recompute = \"auto\"");
   if (family_of(options) == ModelFamily::kLinear) refuse("model.family = \"linear\"");
@@ -75,7 +77,6 @@ void check_expert_groups(const TrainOptions& options) {
     fail(ErrorCode::kUnsupported,
          "{} is not supported with parallel.expert = {}; leave one of them out", setting, experts);
   };
-  if (options.offload.tiers.any()) refuse("offload.*");
   if (options.memory_auto) refuse("memory.auto = true");
   if (options.recompute == RecomputeChoice::kAuto) refuse("train.recompute = \"auto\"");
   // A model that is not described may come from run.init_from, and is checked when it is made.
@@ -138,7 +139,6 @@ void check_context_groups(const TrainOptions& options) {
          "{} is not supported with parallel.context = {}; leave one of them out", setting, context);
   };
   refuse_custom(options, fmt::format("parallel.context = {}", context));
-  if (options.offload.tiers.any()) refuse("offload.*");
   if (family_of(options) == ModelFamily::kLinear) refuse("model.family = \"linear\"");
   if (options.parallel.context_attention != parallel::ContextChoice::kRing) return;
   if (const PartLimit limit = ring_limit(options); !limit.part.empty()) {

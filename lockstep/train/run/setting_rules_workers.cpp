@@ -114,7 +114,9 @@ std::string of_files(const Facts& facts) {
 
 std::string offload_overlap(const Facts& facts) {
   const TrainOptions& options = facts.options.train;
-  const bool updates_early = options.offload.tiers.update() == Tier::kHost &&
+  const parallel::ParallelOptions& mesh = options.parallel;
+  const bool is_whole = mesh.tensor == 1 && mesh.pipeline == 1 && mesh.expert == 1;
+  const bool updates_early = is_whole && options.offload.tiers.update() == Tier::kHost &&
                              options.optimizer.max_grad_norm == 0 &&
                              options.precision != plan::Precision::kF16;
   const bool overlaps_update =

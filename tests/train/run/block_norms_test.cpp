@@ -1,7 +1,10 @@
 // The norms of the gradients of each block, that strategies report: those that one worker has.
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
+
 #include <cmath>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -98,7 +101,12 @@ TEST_F(BlockNorms, OfUpdatesDuringBackwardAreThoseOfUpdatesAfterIt) {
   expect_same(norms(1, offloaded), norms(1, {"optimizer.max_grad_norm=0"}));
 }
 
-// There a layer is two blocks.
+// The norm of a layer from those of its blocks: of a mixture of experts it has two.
+std::vector<double> of_layers(const std::vector<double>& parts) {
+  if (parts.size() != 6) return parts;
+  return {parts[0], std::hypot(parts[1], parts[2]), std::hypot(parts[3], parts[4]), parts[5]};
+}
+
 TEST_F(BlockNorms, OfExpertsAreThoseOfAllExperts) {
   const Settings mixtral = {"model.family=mixtral", "model.experts=4"};
   const Norms one = norms(1, mixtral);
@@ -109,19 +117,45 @@ TEST_F(BlockNorms, OfExpertsAreThoseOfAllExperts) {
     const Norms two = norms(2 * pipeline, divided);
     ASSERT_EQ(two.blocks.size(), 6u);
     for (int step = 0; step < kSteps; ++step) {
-      const std::vector<double>& parts = two.parts[step];
-      ASSERT_EQ(parts.size(), 6u);
-      const std::vector<double> layers = {parts[0], std::hypot(parts[1], parts[2]),
-                                          std::hypot(parts[3], parts[4]), parts[5]};
-      expect_near(layers, one.parts[step], 1e-4);
+      expect_near(of_layers(two.parts[step]), one.parts[step], 1e-4);
     }
   }
 }
 
-TEST_F(BlockNorms, AreNotKnownInTensorGroups) {
-  for (const std::vector<double>& step : norms(2, {"parallel.tensor=2"}).parts) {
-    EXPECT_TRUE(step.empty());
-  }
+TEST_F(BlockNorms, OfTensorGroupsAreThoseOfOneWorker) {
+  const Settings mixtral = {"model.family=mixtral", "model.experts=4"};
+  const std::pair<int, Settings> meshes[] = {
+      {2, {"parallel.tensor=2"}},
+      {4, {"parallel.tensor=4", "parallel.sequence=true"}},
+      {4, {"parallel.tensor=2", "parallel.zero=2"}},
+      {4, {"parallel.tensor=2", "parallel.zero=3", "parallel.sequence=true"}},
+      {4, {"parallel.tensor=2", "parallel.pipeline=2"}},
+      {2, {"parallel.tensor=2", "offload.optimizer=host", "offload.gradients=host"}},
+      {2, {"parallel.tensor=2", "offload.optimizer=file", "offload.gradients=file"}},
+      {4,
+       {"parallel.tensor=2", "parallel.zero=2", "offload.optimizer=file",
+        "offload.gradients=file"}}};
+  const std::pair<int, Settings> of_experts[] = {
+      {4, {"parallel.tensor=2", "parallel.expert=2"}},
+      {4, {"parallel.tensor=2", "parallel.expert=2", "parallel.sequence=true"}},
+      {8, {"parallel.tensor=2", "parallel.expert=2", "parallel.zero=2"}}};
+  const auto expect_all = [&](const Settings& model,
+                              std::span<const std::pair<int, Settings>> all) {
+    const Norms one = norms(1, model);
+    for (const auto& [ranks, mesh] : all) {
+      SCOPED_TRACE(model.front() + ": " + fmt::format("{}", fmt::join(mesh, " ")));
+      Settings settings = model;
+      settings.insert(settings.end(), mesh.begin(), mesh.end());
+      const Norms divided = norms(ranks, settings);
+      ASSERT_EQ(divided.parts.size(), one.parts.size());
+      for (int step = 0; step < kSteps; ++step) {
+        expect_near(of_layers(divided.parts[step]), one.parts[step], 1e-4);
+      }
+    }
+  };
+  expect_all({"model.family=gpt2"}, meshes);
+  expect_all({"model.family=llama"}, meshes);
+  expect_all(mixtral, of_experts);
 }
 
 }  // namespace

@@ -255,8 +255,6 @@ TEST_F(RunContext, WhatCannotBeDividedIsRefused) {
               HasSubstr("parallel.reduction = \"tree\" is not supported with parallel.context"));
   EXPECT_THAT(error_of({.context = 2}, {"parallel.strategy=parameter_server"}),
               HasSubstr("parameter_server"));
-  EXPECT_THAT(error_of({.context = 2}, {"offload.optimizer=host"}),
-              HasSubstr("offload.* is not supported with parallel.context"));
   EXPECT_THAT(error_of({.context = 2}, {"model.family=encoder-decoder", "data.text=",
                                         "data.pairs=" + (folder / "pairs.tsv").string(),
                                         "parallel.context_attention=ring"}),

@@ -241,40 +241,54 @@ TEST_F(RunExpert, ANaNInAValidationIsFound) {
 
 // What a rank uses is what was planned: for the case that all tokens of the group come to it.
 TEST(ExpertMemory, RanksUseWhatWasPlanned) {
-  const std::pair<RecomputeChoice, double> cases[] = {{RecomputeChoice::kNone, 0},
-                                                      {RecomputeChoice::kNone, 1.2},
-                                                      {RecomputeChoice::kSelective, 0},
-                                                      {RecomputeChoice::kFull, 0}};
-  for (const auto& [recompute, capacity] : cases) {
-    run_threads(2, [&, recompute = recompute, capacity = capacity](Communicator& world) {
-      nn::ExpertAxis axis(world);
-      TrainOptions options;
-      options.model = {.family = ModelFamily::kMixtral,
-                       .layers = 2,
-                       .hidden = 32,
-                       .heads = 4,
-                       .vocabulary = 40,
-                       .positions = 16,
-                       .experts = 4};
-      options.batch = {.sequence = 16, .micro = 2, .accumulation = 2};
-      options.precision = plan::Precision::kBf16;
-      options.recompute = recompute;
-      options.expert_capacity = capacity;
-      options.threads = 1;
-      options.parallel.expert = 2;
-      options.parallel.expert_rank = world.rank();
-      const auto ops = make_cpu_ops(1);
-      const nn::MemoryPlan plan = plan_run(options, *ops);
-      Trainer trainer(options, *ops);
-      trainer.set_axes(nullptr, nullptr, nullptr, &axis);
-      std::vector<std::int32_t> tokens(2 * 16);
-      for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 40);
-      const Tensor ids = tensor_of(std::span(tokens), {2, 16});
-      const std::vector<nn::Batch> batches(
-          2, nn::Batch{.shape = {.batch = 2, .sequence = 16}, .tokens = ids, .targets = ids});
-      EXPECT_GT(trainer.step(batches).loss, 0);
-      EXPECT_EQ(trainer.device_memory().peak(), plan.bytes(Tier::kDevice));
-    });
+  struct Case {
+    RecomputeChoice recompute;
+    double capacity = 0;
+    nn::Tiers tiers = {};
+  };
+  const Case cases[] = {
+      {RecomputeChoice::kNone},
+      {RecomputeChoice::kNone, 1.2},
+      {RecomputeChoice::kSelective},
+      {RecomputeChoice::kFull},
+      {RecomputeChoice::kNone, 0, {.optimizer = Tier::kHost, .gradients = Tier::kHost}},
+      {RecomputeChoice::kSelective,
+       0,
+       {.optimizer = Tier::kFile, .parameters = Tier::kFile, .activations = Tier::kHost}}};
+  for (const auto& [recompute, capacity, tiers] : cases) {
+    run_threads(
+        2, [&, recompute = recompute, capacity = capacity, tiers = tiers](Communicator& world) {
+          nn::ExpertAxis axis(world);
+          TrainOptions options;
+          options.model = {.family = ModelFamily::kMixtral,
+                           .layers = 2,
+                           .hidden = 32,
+                           .heads = 4,
+                           .vocabulary = 40,
+                           .positions = 16,
+                           .experts = 4};
+          options.batch = {.sequence = 16, .micro = 2, .accumulation = 2};
+          options.precision = plan::Precision::kBf16;
+          options.recompute = recompute;
+          options.expert_capacity = capacity;
+          options.offload.tiers = tiers;
+          options.threads = 1;
+          options.parallel.expert = 2;
+          options.parallel.expert_rank = world.rank();
+          const auto ops = make_cpu_ops(1);
+          const nn::MemoryPlan plan = plan_run(options, *ops);
+          Trainer trainer(options, *ops);
+          trainer.set_axes(nullptr, nullptr, nullptr, &axis);
+          std::vector<std::int32_t> tokens(2 * 16);
+          for (std::size_t i = 0; i < tokens.size(); ++i)
+            tokens[i] = static_cast<std::int32_t>(i % 40);
+          const Tensor ids = tensor_of(std::span(tokens), {2, 16});
+          const std::vector<nn::Batch> batches(
+              2, nn::Batch{.shape = {.batch = 2, .sequence = 16}, .tokens = ids, .targets = ids});
+          EXPECT_GT(trainer.step(batches).loss, 0);
+          EXPECT_EQ(trainer.device_memory().peak(), plan.bytes(Tier::kDevice));
+          EXPECT_EQ(trainer.host_memory().peak(), plan.bytes(Tier::kHost));
+        });
   }
 }
 
@@ -293,7 +307,6 @@ TEST_F(RunExpert, WhatCannotBeDividedIsRefused) {
       {"parallel.reduction=tree", "parallel.reduction = \"tree\" is not supported with"},
       {"parallel.strategy=parameter_server", "parameter_server"},
       {"parallel.compression=fp16", "parallel.compression"},
-      {"offload.optimizer=host", "offload.* is not supported with parallel.expert = 2"},
       {"memory.auto=true", "memory.auto = true is not supported with parallel.expert = 2"},
       {"train.recompute=auto", "train.recompute = \"auto\" is not supported with"}};
   for (const auto& [setting, text] : refused) {

@@ -56,26 +56,6 @@ class RunPipeline : public ThreadRuns {
     run_ranks(mesh.ranks(), small_run(dir, steps, settings));
   }
 
-  // Losses, norms and every state of the last checkpoint.
-  void expect_same_bits(const std::string& got, const std::string& want) const {
-    ASSERT_FALSE(curve(want).losses.empty());
-    EXPECT_EQ(curve(got).losses, curve(want).losses);
-    EXPECT_EQ(curve(got).norms, curve(want).norms);
-    EXPECT_EQ(curve(got).validations, curve(want).validations);
-    const auto one = open_states(open_checkpoint(folder / got, {}));
-    const auto other = open_states(open_checkpoint(folder / want, {}));
-    ASSERT_EQ(one->names().size(), other->names().size());
-    for (const std::string_view name : other->names()) {
-      ASSERT_NE(one->find(name), nullptr) << name;
-      const Shape shape = other->find(name)->shape;
-      ASSERT_EQ(one->find(name)->shape, shape) << name;
-      std::vector<float> a(shape.elements()), b(shape.elements());
-      one->read(name, tensor_of(std::span(a), shape));
-      other->read(name, tensor_of(std::span(b), shape));
-      EXPECT_EQ(a, b) << name;
-    }
-  }
-
   std::string error_of(const Mesh& mesh, const Settings& more) const {
     try {
       run("refused", mesh, 2, more);
@@ -288,7 +268,11 @@ TEST_F(RunPipeline, WhatCannotBePipelinedIsRefused) {
               HasSubstr("splits backward is not supported with sharded gradients"));
   EXPECT_THAT(error_of({.pipeline = 2, .schedule = "zb_h1"}, of("parallel.reduction=tree")),
               HasSubstr("parallel.reduction = \"tree\" together with"));
-  EXPECT_THAT(error_of({.pipeline = 2}, of("offload.optimizer=host")), HasSubstr("offload.*"));
+  for (const std::string of_tier : {"gradients", "parameters", "activations"}) {
+    EXPECT_THAT(
+        error_of({.pipeline = 2}, {"offload.optimizer=host", "offload." + of_tier + "=host"}),
+        HasSubstr("offload." + of_tier + " = \"host\" is not supported with parallel.pipe"));
+  }
   EXPECT_THAT(error_of({.pipeline = 2}, of("memory.auto=true")), HasSubstr("memory.auto = true"));
   EXPECT_THAT(error_of({.pipeline = 2}, of("train.recompute=auto")),
               HasSubstr("train.recompute = \"auto\""));

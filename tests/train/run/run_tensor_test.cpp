@@ -171,7 +171,6 @@ TEST_F(RunTensor, WhatCannotBeDividedIsRefused) {
   EXPECT_THAT(error_of({1, 1, 0, true}, {}), HasSubstr("parallel.sequence = true"));
   EXPECT_THAT(error_of({1, 4, 0, true}, {"train.seq_len=7", "train.micro_batch_size=1"}),
               HasSubstr("4 ranks cannot divide the 7 tokens of a micro-batch"));
-  EXPECT_THAT(error_of({1, 2, 0}, {"offload.optimizer=host"}), HasSubstr("offload.*"));
   EXPECT_THAT(error_of({2, 2, 0}, {"parallel.compression=int8"}),
               HasSubstr("parallel.compression = \"int8\" is not supported with parallel.tensor"));
   EXPECT_FALSE(fs::exists(folder / "refused" / "checkpoints"));

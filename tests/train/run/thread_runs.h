@@ -9,11 +9,14 @@
 #include <fstream>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/file/scratch_folder.h"
 #include "lockstep/comm/native/threads.h"
+#include "lockstep/train/checkpoint/checkpoint.h"
 #include "lockstep/train/observe/metrics_file.h"
 #include "lockstep/train/observe/metrics_line.h"
 #include "lockstep/train/run/run.h"
@@ -98,6 +101,26 @@ class ThreadRuns : public ::testing::Test {
       if (record.validation_loss) all.validations.push_back(*record.validation_loss);
     });
     return all;
+  }
+
+  // Losses, norms and every state of the last checkpoint.
+  void expect_same_bits(const std::string& got, const std::string& want) const {
+    ASSERT_FALSE(curve(want).losses.empty());
+    EXPECT_EQ(curve(got).losses, curve(want).losses);
+    EXPECT_EQ(curve(got).norms, curve(want).norms);
+    EXPECT_EQ(curve(got).validations, curve(want).validations);
+    const auto one = open_states(open_checkpoint(folder / got, {}));
+    const auto other = open_states(open_checkpoint(folder / want, {}));
+    ASSERT_EQ(one->names().size(), other->names().size());
+    for (const std::string_view name : other->names()) {
+      ASSERT_NE(one->find(name), nullptr) << name;
+      const Shape shape = other->find(name)->shape;
+      ASSERT_EQ(one->find(name)->shape, shape) << name;
+      std::vector<float> a(shape.elements()), b(shape.elements());
+      one->read(name, tensor_of(std::span(a), shape));
+      other->read(name, tensor_of(std::span(b), shape));
+      EXPECT_EQ(a, b) << name;
+    }
   }
 
   ScratchFolder scratch;

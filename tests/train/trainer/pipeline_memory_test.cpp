@@ -89,30 +89,37 @@ TEST(PipelineMemory, ActivationsAreThoseOfTheMicroBatchesInFlight) {
   EXPECT_LE(activations_of(one_f_one_b.back()), kept_by(gpipe.back()));
 }
 
+void expect_planned(const std::string& schedule, const nn::Tiers& tiers) {
+  constexpr int kStages = 3;
+  run_threads(kStages, [&](Communicator& world) {
+    nn::PipelineAxis axis(world);
+    TrainOptions options = staged_options(schedule, kStages);
+    options.offload.tiers = tiers;
+    options.parallel.stage = world.rank();
+    const auto ops = make_reference_ops();
+    const nn::MemoryPlan plan = plan_run(options, *ops);
+    Trainer trainer(options, *ops);
+    trainer.set_axes(nullptr, &axis);
+    const int micro = options.batch.micro;
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(micro) * 16);
+    for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 40);
+    const Tensor ids = tensor_of(std::span(tokens), {micro, 16});
+    const std::vector<nn::Batch> batches(
+        kMicroBatches,
+        nn::Batch{.shape = {.batch = micro, .sequence = 16}, .tokens = ids, .targets = ids});
+    SCOPED_TRACE(schedule + ", stage " + std::to_string(world.rank()));
+    EXPECT_GT(trainer.step(batches).loss, 0);
+    EXPECT_EQ(trainer.device_memory().peak(), plan.bytes(Tier::kDevice));
+    EXPECT_EQ(trainer.host_memory().peak(), plan.bytes(Tier::kHost));
+  });
+}
+
 TEST(PipelineMemory, StagesUseWhatWasPlanned) {
   for (const std::string schedule :
        {"sequential", "gpipe", "1f1b", "interleaved", "zb_h1", "terapipe"}) {
-    constexpr int kStages = 3;
-    run_threads(kStages, [&](Communicator& world) {
-      nn::PipelineAxis axis(world);
-      TrainOptions options = staged_options(schedule, kStages);
-      options.parallel.stage = world.rank();
-      const auto ops = make_reference_ops();
-      const nn::MemoryPlan plan = plan_run(options, *ops);
-      Trainer trainer(options, *ops);
-      trainer.set_axes(nullptr, &axis);
-      const int micro = options.batch.micro;
-      std::vector<std::int32_t> tokens(static_cast<std::size_t>(micro) * 16);
-      for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 40);
-      const Tensor ids = tensor_of(std::span(tokens), {micro, 16});
-      const std::vector<nn::Batch> batches(
-          kMicroBatches,
-          nn::Batch{.shape = {.batch = micro, .sequence = 16}, .tokens = ids, .targets = ids});
-      const StepMetrics metrics = trainer.step(batches);
-      EXPECT_GT(metrics.loss, 0) << schedule << ", stage " << world.rank();
-      EXPECT_EQ(trainer.device_memory().peak(), plan.bytes(Tier::kDevice))
-          << schedule << ", stage " << world.rank();
-    });
+    for (const Tier optimizer : {Tier::kDevice, Tier::kHost, Tier::kFile}) {
+      expect_planned(schedule, {.optimizer = optimizer});
+    }
   }
 }
 
