@@ -11,6 +11,8 @@
 //
 // Counts come first, so every size is known. Any of them may be 0.
 //
+// On a GPU all of it is queued among the operations, and an error is found as in a TensorAxis.
+//
 // All ranks of the group call the same methods in the same order. One thread at a time.
 #pragma once
 
@@ -27,8 +29,11 @@ namespace lockstep::nn {
 
 class ExpertAxis {
  public:
-  // `group` has the ranks of the expert group, in order, and must outlive it.
-  explicit ExpertAxis(Communicator& group) : group_(group) {}
+  // `group` has the ranks of the expert group, in order; `data` has the same ranks and is of the
+  // device that tensors lie on, staged and with messages there (comm/device_communicator.h). Both
+  // must outlive it.
+  ExpertAxis(Communicator& group, Communicator& data) : group_(group), data_(data) {}
+  explicit ExpertAxis(Communicator& group) : ExpertAxis(group, group) {}
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
@@ -45,13 +50,21 @@ class ExpertAxis {
   // Sums over all ranks take the place of the numbers, with the same bits on all of them.
   void sum(std::span<double> numbers);
 
+  // After the host has waited for the operations: throws the error of a call among them.
+  void throw_failure() const;
+
   AxisCost take_cost();  // since the last call
 
  private:
   template <class Body>
-  void timed(Body&& body);
+  void timed(Communicator& group, Body&& body);
+  // A call on what operations have written before it and read after it.
+  void run(Ops& ops, const Call& call);
+  void queue_rows(Ops& ops, const Tensor& from, std::span<const std::size_t> sent, const Tensor& to,
+                  std::span<const std::size_t> received);
 
   Communicator& group_;
+  Communicator& data_;
   AxisCost cost_;
 };
 

@@ -31,6 +31,14 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
                             .group = kCommunicationGroup,
                             .bytes = device_communicator_bytes(true, true)});
   }
+  if (options.expert > 1 && plan.device != Device{}) {
+    plan.outside.push_back({.name = "expert group",
+                            .group = kCommunicationGroup,
+                            .bytes = device_communicator_bytes(true, true)});
+    plan.outside.push_back({.name = "workers with the same experts",
+                            .group = kCommunicationGroup,
+                            .bytes = device_communicator_bytes(true)});
+  }
   if (plan.stages > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "pipeline",
                             .group = kCommunicationGroup,

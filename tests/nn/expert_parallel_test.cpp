@@ -14,6 +14,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/comm/native/threads.h"
+#include "tests/nn/queued_group.h"
 #include "tests/nn/tiny_models.h"
 
 namespace lockstep::nn::expert_parallel_test {
@@ -41,6 +42,7 @@ struct Case {
   std::int64_t sequence = 7;
   double dropout = 0;
   double capacity = 0;
+  bool queued = false;  // rows go as they do between GPUs
 
   std::string text() const {
     return std::to_string(ranks) + " ranks with " + std::to_string(experts) + " experts, " +
@@ -186,7 +188,9 @@ void on_ranks(const Case& tested, F&& f) {
     const auto ops = tested.ops == "cpu" ? make_cpu_ops(1) : make_reference_ops();
     const auto experts = world.split(in_group, at);
     const auto tensor = world.split(at, in_group);
-    ExpertAxis expert_axis(*experts);
+    const auto messages = world.split(in_group, at);
+    QueuedGroup queued(*messages);
+    ExpertAxis expert_axis(*experts, tested.queued ? queued : *messages);
     TensorAxis tensor_axis(*tensor);
     Replica replica = make_replica(
         make_tested(tested,
@@ -273,6 +277,25 @@ TEST(ExpertParallel, AllTokensMayGoToOneRank) {
                           .routing = Routing::kFirstOnes};
         expect_like_one_rank(tested, of_one_rank(tested));
       }
+    }
+  }
+}
+
+TEST(ExpertParallel, QueuedRowsGiveTheSameBits) {
+  for (const Recompute recompute : plan::kAllRecompute) {
+    for (const int ranks : {2, 4}) {
+      std::vector<std::vector<std::vector<std::byte>>> outcomes;
+      for (const bool queued : {false, true}) {
+        const Case tested{
+            .ranks = ranks, .experts = 8, .recompute = recompute, .dropout = 0.1, .queued = queued};
+        auto& mine = outcomes.emplace_back(static_cast<std::size_t>(ranks));
+        on_ranks(tested, [&](Replica& replica, Communicator&, ExpertAxis& axis) {
+          TinyBatch batch = batch_of(tested, axis.rank());
+          mine[static_cast<std::size_t>(axis.rank())] =
+              outcome_of(replica, batch.batch(), micro_batch_of(tested, axis.rank())).gradients;
+        });
+      }
+      EXPECT_EQ(outcomes[0], outcomes[1]);
     }
   }
 }

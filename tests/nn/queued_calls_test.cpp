@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <numeric>
 #include <span>
 #include <vector>
 
 #include "lockstep/comm/native/threads.h"
+#include "lockstep/nn/expert_axis.h"
 #include "lockstep/nn/pipeline_axis.h"
 #include "lockstep/nn/tensor_axis.h"
 #include "tests/nn/queued_group.h"
@@ -43,6 +45,49 @@ TEST(QueuedCalls, TensorsGoOverTheDeviceAndNumbersOverTheHost) {
     axis.add_sent(7);
     EXPECT_EQ(axis.bytes_sent(), 7u);
     EXPECT_EQ(axis.take_cost().bytes_sent, 7u);
+  });
+}
+
+// Rows of experts go in pieces: less than one, several, none.
+TEST(QueuedCalls, RowsGoToTheRanksOfTheirExperts) {
+  constexpr std::int64_t kWidth = 1024;
+  const std::vector<std::vector<std::size_t>> sent = {{3, 0, 1500}, {1000, 5, 0}, {0, 341, 2}};
+  run_threads(3, [&](Communicator& group) {
+    const auto other = group.split(0, group.rank());
+    QueuedGroup data(*other);
+    ExpertAxis axis(group, data);
+    const auto ops = make_reference_ops();
+    const auto me = static_cast<std::size_t>(group.rank());
+    const auto value = [](std::size_t from, std::size_t to, std::size_t row, std::int64_t column) {
+      return static_cast<float>(100000 * from + 10000 * to + 2 * row) +
+             static_cast<float>(column % 2);
+    };
+    std::vector<float> mine, want;
+    std::vector<std::size_t> received;
+    for (std::size_t rank = 0; rank < 3; ++rank) {
+      received.push_back(sent[rank][me]);
+      for (std::size_t row = 0; row < sent[me][rank]; ++row) {
+        for (std::int64_t i = 0; i < kWidth; ++i) mine.push_back(value(me, rank, row, i));
+      }
+      for (std::size_t row = 0; row < sent[rank][me]; ++row) {
+        for (std::int64_t i = 0; i < kWidth; ++i) want.push_back(value(rank, me, row, i));
+      }
+    }
+    // With more memory than rows, as experts have it.
+    mine.resize(mine.size() + 2 * kWidth);
+    std::vector<float> got(want.size() + kWidth, -1);
+    const auto rows = [&](std::vector<float>& all) {
+      return tensor_of(std::span(all), {static_cast<std::int64_t>(all.size()) / kWidth, kWidth});
+    };
+    axis.exchange_rows(*ops, rows(mine), sent[me], rows(got), received);
+    want.resize(got.size(), -1);
+    EXPECT_EQ(got, want) << group.rank();
+    const std::size_t left =
+        std::accumulate(sent[me].begin(), sent[me].end(), std::size_t{0}) - sent[me][me];
+    EXPECT_EQ(axis.take_cost().bytes_sent, left * kWidth * sizeof(float));
+    data.fail_with(Error(ErrorCode::kTimeout, "rank 1 did not come"));
+    double number = 1;
+    EXPECT_THROW(axis.sum(std::span(&number, 1)), Error);
   });
 }
 

@@ -293,6 +293,7 @@ void ExpertsPart::forward_up(const Pass& pass, const Tensor& x) const {
   if (divides_experts()) {
     pass.experts->exchange_counts(pass.ops, tensor(pass, kCounts), tensor(pass, kReceived));
     read_counts(pass, kReceived);
+    pass.experts->throw_failure();  // before rows are counted by what did not come
   }
   to_experts(pass, all, kOwnForward, kRouted);
   multiply(pass, kUp, tensor(pass, kRouted), tensor(pass, kGateUp));

@@ -71,8 +71,9 @@ Ddp::Ddp(Communicator& world, const ParallelOptions& options, std::int64_t most_
       options_(options),
       most_micro_batches_(most_micro_batches),
       algorithm_(all_reduce_algorithm(options, world.size())),
-      group_(communication_group(world, options)),
-      expert_data_(expert_data_group(world, options)) {}
+      group_(communication_group(world, options)) {
+  if (options.expert > 1) expert_data_.emplace(world, options);
+}
 
 std::span<std::byte> Ddp::symmetric_memory(std::size_t bytes) {
   memory_ = group_->allocate(bytes);
@@ -89,7 +90,7 @@ std::span<std::byte> Ddp::host_symmetric_memory(std::size_t bytes) {
 }
 
 Communicator& Ddp::group_of(bool experts) const {
-  if (experts) return *expert_data_;
+  if (experts) return expert_data_->of(host_group_ != nullptr ? Device{} : options_.device);
   return host_group_ != nullptr ? *host_group_ : *group_;
 }
 
@@ -188,7 +189,7 @@ void Ddp::broadcast_states() {
       if (!ops::is_given(state)) continue;
       const Data data(state.data(), state.elements(), state.dtype());
       Communicator& common = state.device() == Device{} ? world_ : *group_;
-      (experts ? *expert_data_ : common).broadcast(data, source);
+      (experts ? expert_data_->of(state.device()) : common).broadcast(data, source);
     }
   }
   replica_->round_parameters();
@@ -446,8 +447,7 @@ UpdateResult Ddp::update(const UpdateRequest& request) {
 std::uint64_t Ddp::bytes_across() const {
   const std::uint64_t of_hosts =
       host_group_ == nullptr ? 0 : host_group_->bytes_across().value_or(0);
-  const std::uint64_t of_experts =
-      expert_data_ == nullptr ? 0 : expert_data_->bytes_across().value_or(0);
+  const std::uint64_t of_experts = expert_data_ ? expert_data_->bytes_across() : 0;
   return group_->bytes_across().value_or(0) + of_hosts + of_experts;
 }
 

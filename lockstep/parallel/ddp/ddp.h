@@ -13,6 +13,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@
 #include "lockstep/parallel/gradients/tree_sum.h"
 #include "lockstep/parallel/offload/overlapped_update.h"
 #include "lockstep/parallel/offload/tier_mover.h"
+#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/strategy/device_update.h"
 #include "lockstep/parallel/strategy/options.h"
 #include "lockstep/parallel/strategy/step_waits.h"
@@ -112,12 +114,12 @@ class Ddp : public Strategy {
   Communicator& world_;
   ParallelOptions options_;
   std::int64_t most_micro_batches_;
-  int source_ = 0;                             // whose initial values all workers have
-  std::string algorithm_;                      // of gradients on the device
-  std::string host_algorithm_;                 // on the host, beside a GPU
-  std::unique_ptr<Communicator> group_;        // the same workers, for the communication thread
-  std::unique_ptr<Communicator> host_group_;   // the same, where gradients lie beside a GPU
-  std::unique_ptr<Communicator> expert_data_;  // nullptr: all workers hold the same
+  int source_ = 0;                              // whose initial values all workers have
+  std::string algorithm_;                       // of gradients on the device
+  std::string host_algorithm_;                  // on the host, beside a GPU
+  std::unique_ptr<Communicator> group_;         // the same workers, for the communication thread
+  std::unique_ptr<Communicator> host_group_;    // the same, where gradients lie beside a GPU
+  std::optional<ExpertDataGroup> expert_data_;  // absent: all workers hold the same
   SymmetricBuffer memory_;
   SymmetricBuffer host_memory_;  // beside a GPU
   nn::Replica* replica_ = nullptr;

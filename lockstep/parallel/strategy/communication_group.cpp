@@ -41,14 +41,27 @@ std::unique_ptr<Communicator> host_group(Communicator& world) {
   return world.split(0, world.rank());
 }
 
-std::unique_ptr<Communicator> expert_data_group(Communicator& world,
-                                                const ParallelOptions& options) {
-  if (options.expert == 1) return nullptr;
+ExpertDataGroup::ExpertDataGroup(Communicator& world, const ParallelOptions& options) {
   const nn::Sharding workers{.workers = world.size(),
                              .worker = world.rank(),
                              .experts = options.expert,
                              .context = options.context};
-  return world.split(workers.expert_rank(workers.worker), workers.place_of(true));
+  on_host_ = world.split(workers.expert_rank(workers.worker), workers.place_of(true));
+  if (options.device == Device{}) return;
+  // What it exchanges lies in symmetric memory of all workers, or in none.
+  DeviceCommunicatorOptions staged = device_options(options);
+  staged.staged = true;
+  on_device_ = make_device_communicator(on_host_->split(0, on_host_->rank()), staged);
+}
+
+std::uint64_t ExpertDataGroup::bytes_sent() const {
+  return on_host_->bytes_sent() + (on_device_ == nullptr ? 0 : on_device_->bytes_sent());
+}
+
+std::uint64_t ExpertDataGroup::bytes_across() const {
+  const std::uint64_t on_device =
+      on_device_ == nullptr ? 0 : on_device_->bytes_across().value_or(0);
+  return on_host_->bytes_across().value_or(0) + on_device;
 }
 
 std::size_t communication_group_bytes(const nn::MemoryPlan& plan) {

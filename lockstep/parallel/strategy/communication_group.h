@@ -22,13 +22,24 @@ std::unique_ptr<Communicator> queued_group(Communicator& world, const ParallelOp
 // The same over the memory of the host: beside a GPU, of what lies there unsharded.
 std::unique_ptr<Communicator> host_group(Communicator& world);
 
-// The expert data group: the workers that hold the same experts as this one (nn/expert_group.h), on
-// the host; nullptr without expert groups. Called by all workers.
-std::unique_ptr<Communicator> expert_data_group(Communicator& world,
-                                                const ParallelOptions& options);
+// The expert data group: the workers that hold the same experts as this one (nn/expert_group.h).
+class ExpertDataGroup {
+ public:
+  // Called by all workers.
+  ExpertDataGroup(Communicator& world, const ParallelOptions& options);
+
+  // Over the memory of the host, or of options.device.
+  Communicator& of(Device device) const { return device == Device{} ? *on_host_ : *on_device_; }
+  std::uint64_t bytes_sent() const;
+  std::uint64_t bytes_across() const;
+
+ private:
+  std::unique_ptr<Communicator> on_host_;
+  std::unique_ptr<Communicator> on_device_;  // beside a GPU
+};
 
 // The memory that communication_group() takes on the device of a plan, besides its symmetric
-// memory.
+// memory; that of an ExpertDataGroup is one staged communicator.
 std::size_t communication_group_bytes(const nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

@@ -55,9 +55,7 @@ std::size_t squares_bytes(const nn::FlatParameters& flat) {
 
 bool DeviceUpdate::serves(const nn::MemoryPlan& plan) {
   const bool is_whole =
-      plan.stages == 1 && std::ranges::all_of(plan.flat.all(), [](const auto& one) {
-        return one.shard.is_replicated();
-      });
+      plan.stages == 1 && plan.flat.tensor_group().size == 1 && plan.flat.expert_group().size == 1;
   return plan.device != Device{} && !plan.sharding.any() && !plan.tiers.any() && is_whole;
 }
 

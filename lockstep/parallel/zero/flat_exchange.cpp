@@ -1,7 +1,5 @@
 #include "lockstep/parallel/zero/flat_exchange.h"
 
-#include "lockstep/parallel/strategy/communication_group.h"
-
 namespace lockstep::parallel {
 namespace {
 
@@ -24,10 +22,9 @@ Call add_up_call(const ParallelOptions& options, Device device, int workers, int
 }  // namespace
 
 FlatExchange::FlatExchange(Communicator& world, const ParallelOptions& options)
-    : world_(world),
-      group_(communication_group(world, options)),
-      expert_data_(expert_data_group(world, options)),
-      options_(options) {}
+    : world_(world), group_(communication_group(world, options)), options_(options) {
+  if (options.expert > 1) expert_data_.emplace(world, options);
+}
 
 void FlatExchange::start(const nn::MemoryPlan& plan) {
   shards_ = plan.shards;
@@ -44,7 +41,7 @@ SymmetricBuffer FlatExchange::allocate_host(std::size_t bytes) {
 }
 
 Communicator& FlatExchange::group_of(std::size_t unit, const Tensor& whole) const {
-  if (has_experts_[unit]) return *expert_data_;
+  if (has_experts_[unit]) return expert_data_->of(whole.device());
   return whole.device() == group_->device() ? *group_ : *host_group_;
 }
 
@@ -63,12 +60,11 @@ void FlatExchange::copy_over_bus(const Tensor& to, const Tensor& from) {
 std::uint64_t FlatExchange::bytes_sent() const {
   std::uint64_t bytes = group_->bytes_sent();
   if (host_group_ != nullptr) bytes += host_group_->bytes_sent();
-  return bytes + (expert_data_ == nullptr ? 0 : expert_data_->bytes_sent());
+  return bytes + (expert_data_ ? expert_data_->bytes_sent() : 0);
 }
 
 std::uint64_t FlatExchange::bytes_across() const {
-  const std::uint64_t of_experts =
-      expert_data_ == nullptr ? 0 : expert_data_->bytes_across().value_or(0);
+  const std::uint64_t of_experts = expert_data_ ? expert_data_->bytes_across() : 0;
   const std::uint64_t of_hosts =
       host_group_ == nullptr ? 0 : host_group_->bytes_across().value_or(0);
   return group_->bytes_across().value_or(0) + of_hosts + of_experts;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/zero/exchange.h"
 #include "lockstep/tensor/stream.h"
 
@@ -37,9 +38,9 @@ class FlatExchange : public Exchange {
   void copy_over_bus(const Tensor& to, const Tensor& from);
 
   Communicator& world_;
-  std::unique_ptr<Communicator> group_;        // the same workers, for the communication thread
-  std::unique_ptr<Communicator> host_group_;   // the same, where units lie on the host beside a GPU
-  std::unique_ptr<Communicator> expert_data_;  // nullptr: all workers hold the same
+  std::unique_ptr<Communicator> group_;       // the same workers, for the communication thread
+  std::unique_ptr<Communicator> host_group_;  // the same, where units lie on the host beside a GPU
+  std::optional<ExpertDataGroup> expert_data_;  // absent: all workers hold the same
   ParallelOptions options_;
   nn::Shards shards_;
   std::vector<bool> has_experts_;    // of every unit

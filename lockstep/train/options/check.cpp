@@ -6,7 +6,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/options/part_limits.h"
+#include "lockstep/train/options/ring_limit.h"
 
 namespace lockstep::train {
 namespace {
@@ -141,10 +141,11 @@ void check_context_groups(const TrainOptions& options) {
   refuse_custom(options, fmt::format("parallel.context = {}", context));
   if (family_of(options) == ModelFamily::kLinear) refuse("model.family = \"linear\"");
   if (options.parallel.context_attention != parallel::ContextChoice::kRing) return;
-  if (const PartLimit limit = ring_limit(options); !limit.part.empty()) {
+  if (const std::string limit = ring_limit(options); !limit.empty()) {
     fail(ErrorCode::kUnsupported,
-         "{} is not supported with parallel.context_attention = \"ring\"; take \"heads\", or {}",
-         limit.part, limit.advice);
+         "{} is not supported with parallel.context_attention = \"ring\"; take \"heads\", or "
+         "sequences no longer than that",
+         limit);
   }
   if (family_of(options) == ModelFamily::kEncoderDecoder) {
     fail(ErrorCode::kUnsupported,

@@ -5,7 +5,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/plan/mesh/mesh.h"
 #include "lockstep/train/options/options.h"
-#include "lockstep/train/options/part_limits.h"
+#include "lockstep/train/options/ring_limit.h"
 
 namespace lockstep::train {
 
@@ -16,7 +16,7 @@ nn::ContextGroup context_of(const TrainOptions& options, std::int64_t sequence) 
   const bool causal = family != ModelFamily::kBert && family != ModelFamily::kEncoderDecoder;
   const bool ring = parallel.context_attention == parallel::ContextChoice::kRing ||
                     (parallel.context_attention == parallel::ContextChoice::kAuto && causal &&
-                     ring_limit(options).part.empty());
+                     ring_limit(options).empty());
   const nn::ContextGroup group{
       .size = parallel.context,
       .rank = parallel.context_rank,

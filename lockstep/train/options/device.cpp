@@ -33,9 +33,6 @@ std::string on_host_and_quantized(const TrainOptions& options) {
 
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
-  if (options.parallel.expert > 1) {
-    return fmt::format("parallel.expert = {}; leave it out", options.parallel.expert);
-  }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
       options.parallel.compression.compression != parallel::Compression::kNone) {
     return fmt::format("parallel.compression = \"{}\" with parameter servers; leave it out",

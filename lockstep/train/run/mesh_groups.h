@@ -34,7 +34,13 @@ class MeshGroups {
       }
       tensor_axis_.emplace(*tensor_, on_device ? *tensor_on_device_ : *tensor_);
     }
-    if (options.expert > 1) expert_axis_.emplace(*(expert_ = group(plan::Axis::kExpert)));
+    if (options.expert > 1) {
+      expert_ = group(plan::Axis::kExpert);
+      if (on_device) {
+        expert_on_device_ = parallel::queued_group(*expert_, options, parallel::Queued::kBoth);
+      }
+      expert_axis_.emplace(*expert_, on_device ? *expert_on_device_ : *expert_);
+    }
     if (options.context > 1) {
       context_ = group(plan::Axis::kContext);
       if (on_device) {
@@ -70,6 +76,7 @@ class MeshGroups {
   // The same ranks, over the memory of GPUs.
   std::unique_ptr<Communicator> tensor_on_device_;
   std::unique_ptr<Communicator> context_on_device_;
+  std::unique_ptr<Communicator> expert_on_device_;
   std::unique_ptr<Communicator> pipeline_on_device_;
   std::unique_ptr<Communicator> data_;
   std::optional<nn::TensorAxis> tensor_axis_;

@@ -137,6 +137,7 @@ std::vector<double> MicroBatches::losses() {
   replica_.ops().synchronize();
   if (const nn::TensorAxis* const tensor = replica_.tensor_axis()) tensor->throw_failure();
   if (const nn::ContextAxis* const context = replica_.context_axis()) context->throw_failure();
+  if (const nn::ExpertAxis* const experts = replica_.expert_axis()) experts->throw_failure();
   if (const nn::PipelineAxis* const pipeline = replica_.pipeline_axis()) pipeline->throw_failure();
   std::ranges::fill(sums_, 0.0);
   for (const Returned& one : queued_) {

@@ -1,5 +1,5 @@
-// Meshes of ranks that share a GPU: whole runs of tensor groups, context groups and pipelines have
-// the losses of one rank, and ranks take the memory that is planned.
+// Meshes of ranks that share a GPU: whole runs of tensor groups, context groups, expert groups and
+// pipelines have the losses of one rank, and ranks take the memory that is planned.
 //
 // Ranks of processes are what users have. Ranks that are threads share one CUDA context, in which
 // the first use of a kernel may wait for a collective that waits for this rank; so all kernels are
@@ -35,14 +35,16 @@ struct Mesh {
   bool sequence = false;
   int context = 1;
   const char* schedule = "1f1b";
+  int expert = 1;
 
-  int ranks() const { return tensor * pipeline * data * context; }
+  int ranks() const { return tensor * pipeline * data * context * expert; }
   Settings settings() const {
     return {"run.device=cuda",
             "device.share=true",
             "parallel.tensor=" + std::to_string(tensor),
             "parallel.pipeline=" + std::to_string(pipeline),
             "parallel.context=" + std::to_string(context),
+            "parallel.expert=" + std::to_string(expert),
             std::string("parallel.pipeline_schedule=") + schedule,
             "parallel.zero=" + std::to_string(zero),
             "parallel.sequence=" + std::string(sequence ? "true" : "false")};
@@ -50,10 +52,22 @@ struct Mesh {
   std::string text() const {
     return "tensor " + std::to_string(tensor) + (sequence ? " with sequence" : "") + ", pipeline " +
            std::to_string(pipeline) + " (" + schedule + "), context " + std::to_string(context) +
-           ", data " + std::to_string(data) + ", ZeRO " + std::to_string(zero);
+           ", expert " + std::to_string(expert) + ", data " + std::to_string(data) + ", ZeRO " +
+           std::to_string(zero);
   }
 };
 
+const Settings kMixtral = {"model.family=mixtral", "model.experts=4", "model.feed_forward=24",
+                           "model.router_loss=0.1"};
+constexpr Mesh kOfExperts[] = {{.expert = 2},
+                               {.zero = 1, .expert = 2},
+                               {.zero = 3, .expert = 2},
+                               {.data = 2, .expert = 2},
+                               {.data = 2, .zero = 2, .expert = 2},
+                               {.tensor = 2, .sequence = true, .expert = 2},
+                               {.pipeline = 2, .expert = 2},
+                               {.context = 2, .expert = 2},
+                               {.expert = 4}};
 constexpr Mesh kOfTwo[] = {{.tensor = 2}, {.tensor = 2, .sequence = true}};
 constexpr Mesh kOfFour[] = {{.tensor = 2, .pipeline = 2},
                             {.tensor = 2, .data = 2},
@@ -197,6 +211,62 @@ TEST_F(CudaMeshes, ContextGroupsOfProcessesFollowOneRank) {
   }
 }
 
+TEST_F(CudaMeshes, ExpertGroupsFollowOneRank) {
+  for (const std::string capacity : {"0", "0.8"}) {
+    Settings settings = kMixtral;
+    settings.push_back("train.expert_capacity=" + capacity);
+    const std::string one = "one" + capacity;
+    run_threads_of(one, {}, kSteps, settings);
+    const Curve alone = curve(one);
+    ASSERT_EQ(alone.losses.size(), static_cast<std::size_t>(kSteps));
+    int number = 0;
+    for (const Mesh& mesh : kOfExperts) {
+      SCOPED_TRACE(mesh.text());
+      const std::string dir = "mesh" + capacity + "-" + std::to_string(number++);
+      run_threads_of(dir, mesh, kSteps, settings);
+      expect_near(curve(dir), alone, 1e-5);
+    }
+  }
+}
+
+TEST_F(CudaMeshes, ExpertGroupsOfProcessesFollowOneRank) {
+  Settings settings = kMixtral;
+  settings.push_back("train.precision=bf16");
+  run_processes("one", {}, kSteps, settings);
+  int number = 0;
+  for (const Mesh& mesh : {kOfExperts[0], kOfExperts[4]}) {
+    SCOPED_TRACE(mesh.text());
+    const std::string dir = "mesh" + std::to_string(number++);
+    run_processes(dir, mesh, kSteps, settings);
+    expect_near(curve(dir).losses, curve("one").losses, 0.02);
+  }
+}
+
+TEST_F(CudaMeshes, OffloadFollowsTheMeshWithoutIt) {
+  const Settings optimizer = {"offload.optimizer=host"};
+  const Settings file = {"offload.optimizer=file"};
+  const Settings all = {"offload.optimizer=host", "offload.gradients=host",
+                        "offload.parameters=host", "offload.activations=host"};
+  int number = 0;
+  for (const Mesh& mesh :
+       {Mesh{.tensor = 2}, Mesh{.tensor = 2, .data = 2, .zero = 2}, Mesh{.context = 2},
+        Mesh{.pipeline = 2}, Mesh{.data = 2, .zero = 1, .expert = 2}}) {
+    const Settings model = mesh.expert > 1 ? kMixtral : Settings{"model.family=llama"};
+    const std::string without = "without" + std::to_string(number);
+    run_threads_of(without, mesh, kSteps, model);
+    ASSERT_FALSE(curve(without).losses.empty());
+    for (const Settings& tiers : {optimizer, file, all}) {
+      if (mesh.pipeline > 1 && tiers.size() > 1) continue;  // refused
+      SCOPED_TRACE(mesh.text() + ": " + tiers.back());
+      Settings settings = model;
+      settings.insert(settings.end(), tiers.begin(), tiers.end());
+      const std::string dir = "mesh" + std::to_string(number++);
+      run_threads_of(dir, mesh, kSteps, settings);
+      expect_near(curve(dir), curve(without), 1e-5);
+    }
+  }
+}
+
 TEST_F(CudaMeshes, HalfPrecisionFollowsOneRank) {
   const Settings settings = {"train.precision=bf16", "model.family=llama"};
   run_processes("one", {}, kSteps, settings);
@@ -231,7 +301,11 @@ TEST_F(CudaMeshes, CheckpointsMoveBetweenMeshesAndDevices) {
 TrainOptions tiny(const Mesh& mesh, plan::Precision precision) {
   TrainOptions options = tiny_options(precision);
   options.batch = {.sequence = 8, .sequences = 8, .micro = 2};
-  options.batch.workers = mesh.data;
+  options.batch.workers = mesh.data * mesh.expert;
+  if (mesh.expert > 1) {
+    options.model.family = ModelFamily::kMixtral;
+    options.model.experts = 4;
+  }
   options.node_place.ranks = mesh.ranks();
   options.device = "cuda";
   options.share_device = true;
@@ -240,13 +314,15 @@ TrainOptions tiny(const Mesh& mesh, plan::Precision precision) {
   parallel.device_ranks = mesh.ranks();
   parallel.tensor = mesh.tensor;
   parallel.pipeline = mesh.pipeline;
+  parallel.expert = mesh.expert;
   parallel.zero = mesh.zero;
   parallel.sequence = mesh.sequence;
   return options;
 }
 
 TEST_F(CudaMeshes, AllocateWhatIsPlanned) {
-  const Mesh meshes[] = {kOfTwo[0], kOfTwo[1], kOfFour[0], kOfFour[1], kOfFour[2], kOfFour[4]};
+  const Mesh meshes[] = {kOfTwo[0],  kOfTwo[1],     kOfFour[0],   kOfFour[1],
+                         kOfFour[2], kOfExperts[0], kOfExperts[4]};
   for (const Mesh& mesh : meshes) {
     for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
       SCOPED_TRACE(mesh.text());
@@ -254,12 +330,15 @@ TEST_F(CudaMeshes, AllocateWhatIsPlanned) {
       std::atomic<std::size_t> planned{0};
       run_threads(mesh.ranks(), [&](Communicator& world) {
         TrainOptions options = tiny(mesh, precision);
-        const plan::Coordinates at =
-            plan::Mesh({.data = mesh.data, .pipeline = mesh.pipeline, .tensor = mesh.tensor})
-                .coordinates_of(world.rank());
+        const plan::Coordinates at = plan::Mesh({.data = mesh.data,
+                                                 .pipeline = mesh.pipeline,
+                                                 .tensor = mesh.tensor,
+                                                 .expert = mesh.expert})
+                                         .coordinates_of(world.rank());
         options.node_place.rank = world.rank();
         options.parallel.tensor_rank = at.tensor;
         options.parallel.stage = at.pipeline;
+        options.parallel.expert_rank = at.expert;
         const auto ops = lockstep::make_ops(kGpu, 1);
         MeshGroups groups(options.parallel, &world);
         const auto strategy =
@@ -268,7 +347,7 @@ TEST_F(CudaMeshes, AllocateWhatIsPlanned) {
                                      .most_micro_batches = solved(options.batch).accumulation},
                                     groups.workers());
         Trainer trainer(options, *ops, *strategy);
-        trainer.set_axes(groups.tensor(), groups.pipeline());
+        trainer.set_axes(groups.tensor(), groups.pipeline(), groups.context(), groups.expert());
         trainer.start();
         const BatchChoice batch = solved(options.batch);
         Sequences sequences(batch.sequences, batch.sequence);

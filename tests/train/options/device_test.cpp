@@ -35,7 +35,6 @@ TEST(RunDevice, IsTheOneThatIsNamed) {
 
 TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAuto) {
   const std::pair<const char*, std::function<void(TrainOptions&)>> unserved[] = {
-      {"parallel.expert", [](TrainOptions& o) { o.parallel.expert = 2; }},
       {"several nodes",
        [](TrainOptions& o) {
          o.batch.workers = 2;

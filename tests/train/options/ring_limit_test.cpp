@@ -1,5 +1,6 @@
-// Parts of models that a mesh lacks are refused before a run, or done without; a GPU has all.
-#include "lockstep/train/options/part_limits.h"
+// What attention in a ring does not support is refused before a run, or done without; a GPU has all
+// parts of models.
+#include "lockstep/train/options/ring_limit.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +9,7 @@
 
 #include "lockstep/base/error.h"
 
-namespace lockstep::train::part_limits_test {
+namespace lockstep::train::ring_limit_test {
 namespace {
 
 TrainOptions with_family(ModelFamily family) {
@@ -43,31 +44,26 @@ std::string refusal_of_gpu(TrainOptions options) {
   return refusal([&] { device_of(options); });
 }
 
-TEST(PartLimits, AGpuHasAllPartsOfModels) {
+TEST(RingLimit, AGpuHasAllPartsOfModels) {
   for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kPhi3, ModelFamily::kGptNeox,
                                    ModelFamily::kQwen3, ModelFamily::kMixtral}) {
     EXPECT_EQ(refusal_of_gpu(with_family(family)), "") << name(family);
   }
   EXPECT_EQ(refusal_of_gpu(with_window(8)), "");
+  TrainOptions divided = with_family(ModelFamily::kMixtral);
+  divided.parallel.expert = 2;
+  EXPECT_EQ(refusal_of_gpu(divided), "");
 }
 
-TEST(PartLimits, AGpuRefusesToDivideExperts) {
-  TrainOptions options = with_family(ModelFamily::kMixtral);
-  options.parallel.expert = 2;
-  EXPECT_EQ(refusal_of_gpu(options),
-            "run.device = \"cuda\" does not support parallel.expert = 2; leave it out, or set "
-            "run.device = \"cpu\"");
-}
-
-TEST(PartLimits, AWindowIsThatOfAModelByItsName) {
+TEST(RingLimit, AWindowIsThatOfAModelByItsName) {
   TrainOptions named;
   named.model.name = "phi3-3.8b";
-  EXPECT_EQ(ring_limit(named).part, "model.window = 2047");
+  EXPECT_EQ(ring_limit(named), "model.window = 2047");
   named.batch.sequence = 2047;
-  EXPECT_EQ(ring_limit(named).part, "");
+  EXPECT_EQ(ring_limit(named), "");
 }
 
-TEST(PartLimits, ARingRefusesAWindowAndAutoTakesHeads) {
+TEST(RingLimit, ARingRefusesAWindowAndAutoTakesHeads) {
   TrainOptions options = with_window(8);
   options.batch.workers = 2;
   options.batch.context = 2;
@@ -76,7 +72,7 @@ TEST(PartLimits, ARingRefusesAWindowAndAutoTakesHeads) {
   options.parallel.context_attention = parallel::ContextChoice::kRing;
   EXPECT_EQ(refusal([&] { check(options); }),
             "model.window = 8 is not supported with parallel.context_attention = \"ring\"; take "
-            "\"heads\", or take sequences no longer than that");
+            "\"heads\", or sequences no longer than that");
   options.parallel.context_attention = parallel::ContextChoice::kAuto;
   EXPECT_EQ(refusal([&] { check(options); }), "");
   EXPECT_EQ(context_of(options, 16).attention, nn::ContextAttention::kHeads);
@@ -85,4 +81,4 @@ TEST(PartLimits, ARingRefusesAWindowAndAutoTakesHeads) {
 }
 
 }  // namespace
-}  // namespace lockstep::train::part_limits_test
+}  // namespace lockstep::train::ring_limit_test

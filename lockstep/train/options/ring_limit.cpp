@@ -1,14 +1,13 @@
-#include "lockstep/train/options/part_limits.h"
+#include "lockstep/train/options/ring_limit.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 namespace lockstep::train {
-namespace {
 
-// The window, where sequences are longer than it; empty: none.
-std::string window_in(const TrainOptions& options) {
+std::string ring_limit(const TrainOptions& options) {
+  if (parts_of(options) == nullptr) return "";
   const ModelChoice& choice = options.model;
   const bool named = !choice.name.empty();
   const auto count = [](int size) { return static_cast<plan::Count>(std::max(size, 0)); };
@@ -21,15 +20,6 @@ std::string window_in(const TrainOptions& options) {
       options.batch.sequence > 0 ? count(options.batch.sequence) : positions;
   if (window == 0 || (sequence > 0 && sequence <= window)) return "";
   return fmt::format("model.window = {}", window);
-}
-
-}  // namespace
-
-PartLimit ring_limit(const TrainOptions& options) {
-  if (parts_of(options) == nullptr) return {};
-  const std::string window = window_in(options);
-  if (window.empty()) return {};
-  return {window, "take sequences no longer than that"};
 }
 
 }  // namespace lockstep::train
