@@ -35,13 +35,13 @@ train.global_batch_size=8 train.seq_len=32 run.dir=custom_model_run")
   set_tests_properties(Examples.AModelOfOnesOwnLearnsOnTwoRanks PROPERTIES LABELS proc TIMEOUT 120)
 endif()
 # Faults in whole jobs: a few here, an hour of them by ./dev chaos.
-add_library(failing_disk MODULE chaos/failing_disk.cpp)
-target_link_libraries(failing_disk PRIVATE ${CMAKE_DL_LIBS} lockstep_flags)
+add_library(faulty_system MODULE chaos/faulty_system.cpp)
+target_link_libraries(faulty_system PRIVATE ${CMAKE_DL_LIBS} lockstep_flags)
 add_executable(chaos chaos/chaos.cpp chaos/faults.cpp chaos/job.cpp)
 target_link_libraries(chaos PRIVATE lockstep_test_support lockstep lockstep_flags CLI11::CLI11
   GTest::gtest)
 target_compile_options(chaos PRIVATE ${test_optimisation})
-add_dependencies(chaos failing_disk lockstep_cli)
+add_dependencies(chaos faulty_system lockstep_cli)
 if(NOT LOCKSTEP_SANITIZE)  # their libraries must be loaded before the one that fails
   add_test(NAME Chaos.FindsNothingWrongInAFewTrials COMMAND chaos --trials 10)
   set_tests_properties(Chaos.FindsNothingWrongInAFewTrials PROPERTIES LABELS proc TIMEOUT 600

@@ -67,6 +67,39 @@ std::string lose_node(Job& job, Random& random) {
   return fmt::format("node {} for {} ms", node, time.count());
 }
 
+std::string slow_link(Job& job, Random& random) {
+  job.place().hosts->slow_down(2, "2mbit");
+  const milliseconds time = pause(random, 500, 4000);
+  job.place().hosts->speed_up(2);
+  return fmt::format("to 2 Mbit/s for {} ms", time.count());
+}
+
+// In what one of its processes next receives.
+std::string change_bit(Job& job) {
+  const fs::path trigger = job.trigger("flip");
+  std::ofstream(trigger).flush();
+  const bool came =
+      eventually([&] { return !fs::exists(trigger) || job.has_ended(); }, std::chrono::seconds(20));
+  const bool is_done = came && !fs::exists(trigger);
+  fs::remove(trigger);
+  return is_done ? "" : "nothing more was received";
+}
+
+std::string step_clock(Job& job, Random& random) {
+  const bool back = random() % 2 == 0;
+  const auto hours = 1 + random() % 48;
+  std::ofstream(job.trigger("clock")) << (back ? "-" : "") << hours * 3600 << std::flush;
+  return fmt::format("{} hours {}", hours, back ? "back" : "ahead");
+}
+
+std::string resize(Job& job, Random& random) {
+  const int ranks = 1 + static_cast<int>(random() % (Job::kRanks - 1));
+  job.resize(ranks);
+  const milliseconds time = pause(random, 10, 1500);
+  job.resize(Job::kRanks);
+  return fmt::format("{} ranks for {} ms", ranks, time.count());
+}
+
 std::string pull_cable(Job& job, Random& random) {
   job.place().hosts->plug(2, false);
   const milliseconds time = pause(random, 50, 6000);
@@ -194,11 +227,11 @@ bool any(const Kind&) { return true; }
 bool one_node(const Kind& kind) { return kind.nodes == 1; }
 bool of_nodes(const Kind& kind) { return kind.nodes > 1; }
 bool of_hosts(const Kind& kind) { return kind.has_hosts; }
-// Whose ports can be reached from here.
+bool is_elastic(const Kind& kind) { return kind.is_elastic; }
 bool over_tcp(const Kind& kind) {
-  return !kind.has_hosts &&
-         (kind.nodes > 1 || kind.settings.find("transport=tcp") != std::string::npos);
+  return kind.nodes > 1 || kind.settings.find("transport=tcp") != std::string::npos;
 }
+bool has_ports_here(const Kind& kind) { return over_tcp(kind) && !kind.has_hosts; }
 void nothing(Job&) {}
 
 }  // namespace
@@ -227,11 +260,14 @@ std::vector<Fault> faults(const Place& place, std::vector<std::string>& missing)
       {"the newest checkpoint is damaged", one_node, damage_checkpoint, nothing},
       {"the disk fails (EIO)", any,
        [](Job& job, Random&) {
-         std::ofstream(job.folder().string() + ".eio").flush();
+         std::ofstream(job.trigger("eio")).flush();
          return std::string();
        },
-       [](Job& job) { fs::remove(job.folder().string() + ".eio"); }},
-      {"strangers connect", over_tcp, send_strangers},
+       [](Job& job) { fs::remove(job.trigger("eio")); }},
+      {"strangers connect", has_ports_here, send_strangers},
+      {"a bit changes on the way", over_tcp, [](Job& job, Random&) { return change_bit(job); }},
+      {"the clock steps", any, step_clock},
+      {"the number of ranks changes", is_elastic, resize},
   };
   if (place.small_disk.empty()) {
     missing.emplace_back("a full disk: mounting a small file system needs root");
@@ -240,9 +276,11 @@ std::vector<Fault> faults(const Place& place, std::vector<std::string>& missing)
                    [](Job& job) { fs::remove(ballast(job)); }, true});
   }
   if (place.hosts == nullptr) {
-    missing.emplace_back("a pulled cable: network namespaces need root, iproute2 and tc");
+    missing.emplace_back(
+        "a pulled cable and a slow link: network namespaces need root, iproute2 and tc");
   } else {
     all.push_back({"a cable is pulled", of_hosts, pull_cable});
+    all.push_back({"a link is slow", of_hosts, slow_link});
   }
   if (can_limit_memory()) {
     all.push_back({"a rank's memory group is full", any, exhaust_memory});

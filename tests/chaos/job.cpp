@@ -37,19 +37,20 @@ fs::path Job::log(int node) const { return fmt::format("{}.log.{}", folder_.stri
 
 std::string Job::command(int node) const {
   std::string command = fmt::format("export LOCKSTEP_TOKEN={}\n", std::string(64, 'a'));
-  command +=
-      fmt::format("export LD_PRELOAD={} CHAOS_FOLDER={} CHAOS_TRIGGER={}\nexec ",
-                  in_build("tests/libfailing_disk.so"), folder_.string(), trigger().string());
+  command += fmt::format("export LD_PRELOAD={} CHAOS_FOLDER={}\nexec ",
+                         in_build("tests/libfaulty_system.so"), folder_.string());
   if (kind_.has_hosts) command += place_.hosts->on(node + 1);
   command += fmt::format(
       "{} train data.text={} run.dir={} data.tokenizer=byte model.layers=2 model.hidden=32 "
       "model.heads=2 train.seq_len=16 train.global_batch_size=4 train.precision=f32 "
       "train.threads=1 train.steps={} train.validate_every=50 train.validate_batches=1 "
-      "checkpoint.every=20 survive.hang_timeout=5s {} --ranks {}",
+      "checkpoint.every=20 survive.hang_timeout=5s {} --ranks {}{}",
       in_build("lockstep"), (place_.folder / "text.txt").string(), folder_.string(), kSteps,
-      kind_.settings, kRanks / kind_.nodes);
+      kind_.settings, kind_.is_elastic ? "1:" : "", kRanks / kind_.nodes);
+  if (kind_.is_elastic) command += " --max-restarts 0";
   if (kind_.nodes > 1) {
-    command += fmt::format(" --nodes {} --node-rank {} --rendezvous {}", kind_.nodes, node,
+    command += fmt::format(" --nodes {}{} --node-rank {} --rendezvous {}",
+                           kind_.is_elastic ? "1:" : "", kind_.nodes, node,
                            kind_.has_hosts ? place_.hosts->address(1) + ":29417" : place_.address);
   }
   return command;
@@ -142,6 +143,11 @@ std::string Job::exit_codes() const {
     text += fmt::format("{}{}", text.empty() ? "" : ", ", launcher.exit_code);
   }
   return text;
+}
+
+void Job::resize(int ranks) const {
+  testing::quiet_shell(
+      fmt::format("{} resize {} {}", in_build("lockstep"), folder_.string(), ranks));
 }
 
 std::int64_t Job::last_step() const {

@@ -15,13 +15,21 @@
 
 namespace lockstep::chaos {
 
+// What the results of a job are beside those of one that nobody disturbed.
+enum class Promise {
+  kSameBits,
+  kNearLosses,  // of every step, once
+  kLaterSteps,  // every line of metrics is of a later step than the one before, up to the last
+};
+
 // What a job computes, and on what.
 struct Kind {
   std::string name;
   std::string settings;
-  bool exact = true;       // its results are those of an undisturbed job, to the bit
-  int nodes = 1;           // with a launcher each
-  bool has_hosts = false;  // every node is a network namespace
+  Promise promise = Promise::kSameBits;
+  int nodes = 1;            // with a launcher each
+  bool has_hosts = false;   // every node is a network namespace
+  bool is_elastic = false;  // ranks and nodes that are lost are not replaced
 };
 
 // Where jobs run. All outlive them.
@@ -64,6 +72,12 @@ class Job {
   bool ended_well() const;
   std::string exit_codes() const;
 
+  // Runs `lockstep resize`.
+  void resize(int ranks) const;
+
+  // Files by which the faulty system (tests/chaos/faulty_system.cpp) is told what to do.
+  std::filesystem::path trigger(const std::string& of) const { return folder_.string() + "." + of; }
+
   // The last step in metrics.jsonl; 0: none.
   std::int64_t last_step() const;
   // "step ..., loss ...", of every line of metrics.jsonl.
@@ -77,7 +91,6 @@ class Job {
 
  private:
   std::filesystem::path log(int node) const;
-  std::filesystem::path trigger() const { return folder_.string() + ".eio"; }
   std::string command(int node) const;
 
   struct Launcher {

@@ -57,6 +57,10 @@ class Hosts {
                     prefix_, host, rate));
   }
 
+  void speed_up(int host) {
+    run(fmt::format("ip netns exec {0}h{1} tc qdisc del dev eth0 root", prefix_, host));
+  }
+
   // Runs `program` on every host with `ranks` ranks each; returns host 1's output. Every launcher
   // must end well.
   std::string launch(int ranks, const std::string& program, const std::string& variables) {
