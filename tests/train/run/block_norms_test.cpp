@@ -154,7 +154,6 @@ TEST_F(BlockNorms, OfTensorGroupsAreThoseOfOneWorker) {
     }
   };
   expect_all({"model.family=gpt2"}, meshes);
-  expect_all({"model.family=llama"}, meshes);
   expect_all(mixtral, of_experts);
 }
 

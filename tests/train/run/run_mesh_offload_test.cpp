@@ -103,25 +103,25 @@ class RunMeshOffload : public ThreadRuns {
 
 TEST_F(RunMeshOffload, ChangesNoBit) {
   for (const Mesh& mesh : kMeshes) {
-    expect_no_bit_changes(kGpt2, mesh, {kOptimizer, kZeroOffload, kHost, kFile});
+    expect_no_bit_changes(kGpt2, mesh, {kHost, kFile});
   }
+  expect_no_bit_changes(kLlama, kMeshes[0], {kOptimizer, kZeroOffload});
   for (const Mesh& mesh : kWholeParameters) {
-    expect_no_bit_changes(kLlama, mesh, {kOptimizer, kHost, kOptimizerFile});
+    expect_no_bit_changes(kLlama, mesh, {kHost, kOptimizerFile});
   }
 }
 
 TEST_F(RunMeshOffload, OfExpertsChangesNoBit) {
   for (const Mesh& mesh : kExpertMeshes) {
-    expect_no_bit_changes(kMixtral, mesh, {kOptimizer, kZeroOffload, kHost, kOptimizerFile});
+    expect_no_bit_changes(kMixtral, mesh, {kZeroOffload, kHost, kOptimizerFile});
   }
 }
 
 TEST_F(RunMeshOffload, OfStagesChangesNoBit) {
   for (const Mesh& mesh : kPipelines) {
-    for (const Settings& model : {kLlama, kGpt2}) {
-      expect_no_bit_changes(model, mesh, {kOptimizer, kOptimizerFile});
-    }
+    expect_no_bit_changes(kLlama, mesh, {kOptimizer, kOptimizerFile});
   }
+  expect_no_bit_changes(kGpt2, kPipelines[0], {kOptimizer});  // stages share its table
   const Mesh experts = {4, {"parallel.pipeline=2", "parallel.expert=2"}};
   expect_no_bit_changes(kMixtral, experts, {kOptimizer, kOptimizerFile});
 }
