@@ -228,6 +228,8 @@ bool one_node(const Kind& kind) { return kind.nodes == 1; }
 bool of_nodes(const Kind& kind) { return kind.nodes > 1; }
 bool of_hosts(const Kind& kind) { return kind.has_hosts; }
 bool is_elastic(const Kind& kind) { return kind.is_elastic; }
+// A node that may lose all its ranks and start none again would end the job.
+bool outlives_two_ranks(const Kind& kind) { return !kind.is_elastic || kind.nodes == 1; }
 bool over_tcp(const Kind& kind) {
   return kind.nodes > 1 || kind.settings.find("transport=tcp") != std::string::npos;
 }
@@ -240,7 +242,7 @@ std::vector<Fault> faults(const Place& place, std::vector<std::string>& missing)
   std::vector<Fault> all = {
       {"a rank is killed", any,
        [](Job& job, Random& random) { return signal_ranks(job, random, 1, SIGKILL); }},
-      {"two ranks are killed", any,
+      {"two ranks are killed", outlives_two_ranks,
        [](Job& job, Random& random) { return signal_ranks(job, random, 2, SIGKILL); }},
       {"a rank crashes", any,
        [](Job& job, Random& random) { return signal_ranks(job, random, 1, SIGSEGV); }},
