@@ -51,6 +51,15 @@ TEST(PartLimits, AGpuHasAllPartsOfModels) {
   EXPECT_EQ(refusal_of_gpu(with_window(8)), "");
 }
 
+TEST(PartLimits, AGpuRefusesThePartsOfGemma2) {
+  EXPECT_EQ(refusal_of_gpu(with_family(ModelFamily::kGemma2)),
+            "run.device = \"cuda\" does not support the norms, gates and soft caps of models of "
+            "family gemma2; take another family, or set run.device = \"cpu\"");
+  TrainOptions options = with_family(ModelFamily::kGemma2);
+  options.device = "auto";
+  EXPECT_EQ(device_of(options), Device{});
+}
+
 TEST(PartLimits, AGpuRefusesToDivideExperts) {
   TrainOptions options = with_family(ModelFamily::kMixtral);
   options.parallel.expert = 2;
