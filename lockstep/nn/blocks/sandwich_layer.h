@@ -7,8 +7,8 @@
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <string>
+#include <string_view>
 
 #include "lockstep/nn/block.h"
 #include "lockstep/nn/blocks/pre_norm_layer.h"
