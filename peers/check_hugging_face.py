@@ -23,6 +23,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, decoders, trainers
 from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
+from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
 from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 from transformers import MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM
@@ -68,6 +69,11 @@ def make_models():
     yield "phi3, window", Phi3ForCausalLM(Phi3Config(
         **llama, pad_token_id=None, original_max_position_embeddings=32, sliding_window=8,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}))
+    gemma2 = {**llama, "head_dim": 12, "num_hidden_layers": 3, "query_pre_attn_scalar": 20}
+    yield "gemma2", Gemma2ForCausalLM(Gemma2Config(
+        **gemma2, sliding_window=6, attn_logit_softcapping=2.0, final_logit_softcapping=5.0))
+    yield "gemma2, without caps", Gemma2ForCausalLM(Gemma2Config(
+        **gemma2, sliding_window=7, attn_logit_softcapping=None, final_logit_softcapping=None))
     neox = dict(vocab_size=307, max_position_embeddings=32, hidden_size=48, num_hidden_layers=2,
                 num_attention_heads=3, intermediate_size=80, bos_token_id=0, eos_token_id=0)
     yield "gpt-neox", GPTNeoXForCausalLM(GPTNeoXConfig(**neox))

@@ -139,15 +139,22 @@ struct Add {
   Tensor y;
 };
 
-// y = silu(gate) up, silu(g) = g / (1 + exp(-g)).
+enum class Gate : std::uint8_t {
+  kSilu,      // g / (1 + exp(-g)), Llama's
+  kGeluTanh,  // as Activation::kGeluTanh, Gemma's
+};
+
+// y = f(gate) up.
 struct SwiGlu {
   Tensor gate_up;  // [rows, 2 width]: a row holds its gates, then its ups
   Tensor y;        // [rows, width]
+  Gate gate = Gate::kSilu;
 };
 struct SwiGluBackward {
   Tensor gate_up;
   Tensor dy;
   Tensor dgate_up;  // may be gate_up
+  Gate gate = Gate::kSilu;
 };
 
 // y may be x.
@@ -169,6 +176,12 @@ struct Scale {
   double factor = 1;
 };
 
+// x = cap tanh(x / cap), which keeps x between -cap and cap.
+struct SoftCap {
+  Tensor x;
+  double cap = 1;
+};
+
 // The heads of queries, keys or values inside rows that hold more: head i of a row is the
 // `head_size` elements from column first + i * head_size on.
 struct Heads {
@@ -188,15 +201,16 @@ enum class NormKind : std::uint8_t {
 struct Norm {
   NormKind kind = NormKind::kLayer;
   float epsilon = 1e-5f;
-  Tensor x;         // [rows, width]
-  Tensor branch;    // [rows, width], optional
-  Dropout dropout;  // of the branch
-  Tensor sum;       // [rows, width], given with a branch; may be x or branch
-  Tensor gain;      // [width]
-  Tensor bias;      // [width], optional; none for kRms
-  Tensor y;         // [rows, width]
-  Tensor mean;      // [rows] statistic; none for kRms
-  Tensor rstd;      // [rows] statistic: 1 / sqrt(...)
+  Tensor x;                // [rows, width]
+  Tensor branch;           // [rows, width], optional
+  Dropout dropout;         // of the branch
+  Tensor sum;              // [rows, width], given with a branch; may be x or branch
+  Tensor gain;             // [width]
+  Tensor bias;             // [width], optional; none for kRms
+  Tensor y;                // [rows, width]
+  Tensor mean;             // [rows] statistic; none for kRms
+  Tensor rstd;             // [rows] statistic: 1 / sqrt(...)
+  bool above_one = false;  // `gain` is how far the gain is above 1 (Gemma's)
 };
 
 // dsum = the gradient through the norm + dresidual; dbranch = dropout(dsum).
@@ -214,6 +228,7 @@ struct NormBackward {
   Tensor dgain;
   Tensor dbias;            // optional
   bool overwrite = false;  // dgain and dbias
+  bool above_one = false;
 };
 
 // An RMS norm of every head by itself: y = x / sqrt(mean of squares + epsilon) * gain.
@@ -284,16 +299,18 @@ struct AttentionShape {
   std::int64_t window = 0;  // over 0, of causal attention: of these the last `window` alone
 };
 
-// out = dropout(softmax(scale q k^T)) v, head by head. A query that sees no key has out = 0.
+// out = dropout(softmax(scale q k^T)) v, head by head. A query that sees no key has out = 0. With a
+// soft cap a scaled score s becomes softcap tanh(s / softcap).
 struct Attention {
   AttentionShape shape;
-  float scale = 1;  // 1 / sqrt(head_size)
+  float scale = 1;    // 1 / sqrt(head_size)
+  float softcap = 0;  // 0: none
   Heads q, k, v;
   Tensor key_mask;       // u8 [batch, keys], optional: 0 where a key is padding
   Dropout dropout;       // position ((batch * heads + head) * queries + query) * keys + key
   Tensor out;            // [batch * queries, heads * head_size]
-  Tensor log_sum;        // [batch, heads, queries] statistic: log-sum-exp of the scaled scores;
-                         // -infinity where a query sees no key
+  Tensor log_sum;        // [batch, heads, queries] statistic: log-sum-exp of the scaled and capped
+                         // scores; -infinity where a query sees no key
   Tensor probabilities;  // [batch, heads, queries, keys] f32, optional: before dropout
 };
 
@@ -303,6 +320,7 @@ struct Attention {
 struct AttentionBackward {
   AttentionShape shape;
   float scale = 1;
+  float softcap = 0;
   Heads q, k, v;
   Tensor key_mask;
   Dropout dropout;
@@ -359,6 +377,7 @@ struct DecodeAttention {
   std::int64_t kv_heads = 0;  // divides heads, as in AttentionShape
   std::int64_t head_size = 0;
   float scale = 1;
+  float softcap = 0;             // as Attention's
   std::int64_t window = 0;       // 0: none
   bool rotary = false;           // queries and keys, as Rotary does with the position lengths[i]
   std::int64_t rotary_size = 0;  // the elements of a head that turn; 0: all
@@ -401,6 +420,8 @@ inline constexpr std::int32_t kNoTarget = -100;
 //
 // Logits may be a shard: those from first_class on of all_classes. `statistics` then has the
 // LogitStatistics of every shard, and the losses are those of all classes.
+//
+// Logits may be capped (SoftCap). With `softcap` their gradient is that of the logits before.
 struct CrossEntropy {
   Tensor logits;   // [rows, classes]
   Tensor targets;  // i32 [rows]; outside all classes is Error(kInvalidArgument)
@@ -410,6 +431,7 @@ struct CrossEntropy {
   std::int64_t first_class = 0;
   std::int64_t all_classes = 0;  // 0: the logits have all classes
   Tensor statistics = {};        // [shards, rows, kLogitStatistics] statistic, given with shards
+  double softcap = 0;            // 0: none
 };
 
 // statistics[row] of a shard of logits: the largest logit, the sum of e^(logit - largest), and the

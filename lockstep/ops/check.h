@@ -4,7 +4,8 @@
 //
 //   linear: weight is [768, 3072] f32, expected [*, 768] bf16 as x is
 //
-// Indices outside their table are found by check_indices where the elements are read.
+// What GPUs lack is Error(kUnsupported) there. Indices outside their table are found by
+// check_indices where the elements are read.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,7 @@ void check(const SwiGluBackward& op, const Accepts& accepts = {});
 void check(const Drop& op, const Accepts& accepts = {});
 void check(const Cast& op, const Accepts& accepts = {});
 void check(const Scale& op, const Accepts& accepts = {});
+void check(const SoftCap& op, const Accepts& accepts = {});
 void check(const Norm& op, const Accepts& accepts = {});
 void check(const NormBackward& op, const Accepts& accepts = {});
 void check(const HeadNorm& op, const Accepts& accepts = {});

@@ -150,6 +150,7 @@ void Ops::run(const ops::DecodeAttention& call) {
                                  .causal = true,
                                  .dtype = dtype},
                        .scale = call.scale,
+                       .softcap = call.softcap,
                        .q = {q, 0},
                        .k = {seen, 0},
                        .v = {seen, key_columns},

@@ -77,6 +77,7 @@ class Ops {
   virtual void run(const ops::Drop&) = 0;
   virtual void run(const ops::Cast&) = 0;
   virtual void run(const ops::Scale&) = 0;
+  virtual void run(const ops::SoftCap&) = 0;
   virtual void run(const ops::Norm&) = 0;
   virtual void run(const ops::NormBackward&) = 0;
   virtual void run(const ops::Embedding&) = 0;

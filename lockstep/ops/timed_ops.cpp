@@ -101,6 +101,7 @@ void TimedOps::run(const ops::SwiGluBackward& call) { time_as(call, "swiglu, bac
 void TimedOps::run(const ops::Drop& call) { time_as(call, "dropout"); }
 void TimedOps::run(const ops::Cast& call) { time_as(call, "cast"); }
 void TimedOps::run(const ops::Scale& call) { time_as(call, "scale"); }
+void TimedOps::run(const ops::SoftCap& call) { time_as(call, "soft cap"); }
 void TimedOps::run(const ops::Norm& call) { time_as(call, "norm"); }
 void TimedOps::run(const ops::NormBackward& call) { time_as(call, "norm, backward"); }
 void TimedOps::run(const ops::Embedding& call) { time_as(call, "embedding"); }

@@ -92,11 +92,13 @@ Parameters count_parameters(const ModelShape& shape) {
   if (shape.family == Family::kBert) parameters.token_types = product({kTokenTypes, shape.hidden});
   parameters.attention = product({attentions(shape), attention(shape)});
   parameters.feed_forward = product({shape.all_layers(), feed_forward(shape)});
-  // One before each attention and feed-forward, and one outside: after the last layer of a stack,
-  // or BERT's after the embedding.
+  // One before each attention and feed-forward, in gemma2 one behind it too, and one outside: after
+  // the last layer of a stack, or BERT's after the embedding.
   const Count stacks = shape.is_encoder_decoder() ? 2 : 1;
   if (stacks == 2) parameters.positions = product({2, parameters.positions});
-  parameters.norms = product({sum({attentions(shape), shape.all_layers(), stacks}), norm(shape)});
+  const Count branches = sum({attentions(shape), shape.all_layers()});
+  const Count norms = shape.parts().sandwich ? product({2, branches}) : branches;
+  parameters.norms = product({sum({norms, stacks}), norm(shape)});
   if (shape.parts().qk_norm) {
     parameters.norms = sum({parameters.norms, product({shape.layers, 2, shape.head_width()})});
   }
@@ -140,9 +142,7 @@ TokenFlops count_flops(const ModelShape& shape, Count sequence) {
            product({shape.all_layers(), feed_forward_matrices(shape, shape.experts_per_token)})});
   TokenFlops flops;
   flops.layers = 2 * real(matrices);
-  const Count windowed = shape.window == 0 || shape.unwindowed_layers >= shape.layers
-                             ? 0
-                             : shape.layers - shape.unwindowed_layers;
+  const Count windowed = shape.windowed_layers();
   const Count seen = std::min(shape.window, sequence);
   flops.attention =
       4 * real(shape.query_width()) *

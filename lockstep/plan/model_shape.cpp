@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,7 @@ constexpr Count kBertVocabulary = 30522;
 constexpr Count kQwen3Vocabulary = 151936;
 constexpr Count kPhi3Vocabulary = 32064;
 constexpr Count kNeoxVocabulary = 50304;
+constexpr Count kGemmaVocabulary = 256000;
 constexpr Count kTranslationVocabulary = 37000;  // of "Attention is all you need"
 constexpr Count kTranslationPositions = 128;
 
@@ -51,6 +53,9 @@ std::vector<ModelShape> make_known_models() {
       make("phi3-3.8b", Family::kPhi3, 32, 3072, 32, 4096),
       make("pythia-160m", Family::kGptNeox, 12, 768, 12, 2048),
       make("pythia-1.4b", Family::kGptNeox, 24, 2048, 16, 2048),
+      make("gemma2-2b", Family::kGemma2, 26, 2304, 8, 8192),
+      make("gemma2-9b", Family::kGemma2, 42, 3584, 16, 8192),
+      make("gemma2-27b", Family::kGemma2, 46, 4608, 32, 8192),
       make("mixtral-8x7b", Family::kMixtral, 32, 4096, 32, 32768),
       make("bert-base", Family::kBert, 12, 768, 12, 512),
       make("bert-large", Family::kBert, 24, 1024, 16, 512),
@@ -86,6 +91,16 @@ std::vector<ModelShape> make_known_models() {
       model.head = Head::kTied;
     }
     if (model.name == "qwen3-8b") model.feed_forward = 12288;
+    if (model.family == Family::kGemma2) {
+      model.kv_heads = model.heads / 2;
+      model.head_size = 256;
+      model.window = 4096;
+    }
+    if (model.name == "gemma2-27b") {
+      model.head_size = 128;
+      model.feed_forward = 36864;
+      model.query_pre_attn_scalar = 144;
+    }
     if (model.name == "phi3-3.8b") {
       model.feed_forward = 8192;
       model.window = 2047;
@@ -160,9 +175,27 @@ void check_heads(const ModelShape& shape) {
          "out",
          families_with(&FamilyParts::gated), name(shape.family));
   }
+  if (shape.unwindowed_layers > 0 && shape.parts().alternating) {
+    fail(ErrorCode::kInvalidArgument,
+         "models of family {} have a window in every second layer, from the first on, but the "
+         "first {} layers shall have none; leave that out",
+         name(shape.family), shape.unwindowed_layers);
+  }
+  if (shape.query_pre_attn_scalar > 0 && !shape.parts().soft_caps) {
+    fail(ErrorCode::kInvalidArgument,
+         "models of family {} divide scores by the root of a head's width; a query_pre_attn_scalar "
+         "of their own is for the families {}",
+         name(shape.family), families_with(&FamilyParts::soft_caps));
+  }
 }
 
 }  // namespace
+
+Count ModelShape::windowed_layers() const {
+  if (window == 0) return 0;
+  if (parts().alternating) return divide_up(layers, 2);
+  return layers - std::min(layers, unwindowed_layers);
+}
 
 std::string_view name(Family family) {
   switch (family) {
@@ -180,6 +213,8 @@ std::string_view name(Family family) {
       return "phi3";
     case Family::kGptNeox:
       return "gpt-neox";
+    case Family::kGemma2:
+      return "gemma2";
   }
   return "?";
 }
@@ -199,9 +234,22 @@ const FamilyParts& parts_of(Family family) {
                                         .biases = true};
   static constexpr FamilyParts kPhi3{
       .rms_norm = true, .rotary = true, .partly_rotary = true, .gated = true};
+  static constexpr FamilyParts kGemma2{.rms_norm = true,
+                                       .rotary = true,
+                                       .gated = true,
+                                       .gelu_gates = true,
+                                       .sandwich = true,
+                                       .gains_above_one = true,
+                                       .scaled_embedding = true,
+                                       .alternating = true,
+                                       .soft_caps = true,
+                                       .attention_softcap = 50,
+                                       .logit_softcap = 30};
   switch (family) {
     case Family::kGpt2:
       break;
+    case Family::kGemma2:
+      return kGemma2;
     case Family::kLlama:
       return kLlama;
     case Family::kPhi3:
@@ -297,6 +345,11 @@ ModelShape usual_shape(Family family) {
     case Family::kGptNeox:
       shape.vocabulary = kNeoxVocabulary;
       break;
+    case Family::kGemma2:
+      shape.vocabulary = kGemmaVocabulary;
+      shape.positions = 8192;
+      shape.head = Head::kTied;
+      break;
   }
   return shape;
 }
@@ -311,7 +364,7 @@ ModelShape usual_encoder_decoder() {
 Count usual_feed_forward(Family family, Count hidden) {
   constexpr Count kMultiple = 256;
   const Count wide = product({4, hidden});
-  if (!parts_of(family).gated) return wide;
+  if (!parts_of(family).gated || parts_of(family).gelu_gates) return wide;
   return product({divide_up(product({2, wide}), 3 * kMultiple), kMultiple});
 }
 

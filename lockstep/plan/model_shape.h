@@ -12,11 +12,16 @@
 //   phi3      rotary       RMS norm     SwiGLU, three matrices  yes
 //   gpt-neox  rotary, of   layer norm   GELU, two matrices,     yes
 //             a quarter                 beside the attention
+//   gemma2    rotary       RMS norm,    GELU, three matrices    yes
+//                          four a layer
 //
 // phi3 is llama with other names in files (nn/hugging_face/names.h).
 //
 // Mixtral's feed-forward is a mixture: a router sends every token to some of the experts, and each
 // expert is a SwiGLU network of the feed-forward width.
+//
+// Gemma 2 has norms before and behind each branch, every second layer a window of attention, soft
+// caps of attention's scores and of the logits, and embeddings that are scaled.
 //
 // BERT also embeds which of two sentences a token is in (token types).
 //
@@ -33,10 +38,10 @@
 
 namespace lockstep::plan {
 
-enum class Family { kGpt2, kLlama, kBert, kMixtral, kQwen3, kPhi3, kGptNeox };
+enum class Family { kGpt2, kLlama, kBert, kMixtral, kQwen3, kPhi3, kGptNeox, kGemma2 };
 inline constexpr Family kAllFamilies[] = {Family::kGpt2,    Family::kLlama, Family::kBert,
                                           Family::kMixtral, Family::kQwen3, Family::kPhi3,
-                                          Family::kGptNeox};
+                                          Family::kGptNeox, Family::kGemma2};
 
 // What the models of a family are made of. A new family is a row of parts_of().
 struct FamilyParts {
@@ -45,11 +50,19 @@ struct FamilyParts {
   bool rotary = false;         // else learned positions
   bool partly_rotary = false;  // of a share of every head, usually this one
   double rotary_share = 1;
-  bool gated = false;     // SwiGLU, three matrices; else two with an activation between
-  bool experts = false;   // of that feed-forward network
-  bool qk_norm = false;   // queries and keys have an RMS norm of every head
-  bool parallel = false;  // both branches of a layer read its input, usually
-  bool biases = false;    // of linear layers, usually; of layer norms always
+  bool gated = false;             // SwiGLU, three matrices; else two with an activation between
+  bool experts = false;           // of that feed-forward network
+  bool qk_norm = false;           // queries and keys have an RMS norm of every head
+  bool parallel = false;          // both branches of a layer read its input, usually
+  bool biases = false;            // of linear layers, usually; of layer norms always
+  bool gelu_gates = false;        // of `gated`, GELU by tanh; else SiLU
+  bool sandwich = false;          // a norm behind each branch, too
+  bool gains_above_one = false;   // parameters of norms are how far their gains are above 1
+  bool scaled_embedding = false;  // by the root of the hidden size
+  bool alternating = false;       // a window is that of every second layer, from the first on
+  bool soft_caps = false;         // of attention's scores and of the logits, usually these
+  double attention_softcap = 0;
+  double logit_softcap = 0;
 };
 const FamilyParts& parts_of(Family family);
 // The names of those whose parts are so: "llama, qwen3".
@@ -83,6 +96,7 @@ struct ModelShape {
   bool qkv_biases = false;      // of queries, keys and values where no other layer has any (Qwen2)
   Count window = 0;             // tokens that attention sees, its own and those before; 0: all
   Count unwindowed_layers = 0;  // the first ones, whose attention sees all nevertheless (Qwen2)
+  Count query_pre_attn_scalar = 0;  // scores are divided by its root (Gemma); 0: a head's width
 
   Count head_width() const { return head_size > 0 ? head_size : hidden / heads; }
   // Widths of all query heads together, and of all key heads, or all value heads.
@@ -92,7 +106,12 @@ struct ModelShape {
   const FamilyParts& parts() const { return parts_of(family); }
   bool learns_positions() const { return !parts().rotary; }
   // Of a layer by its number; 0: none.
-  Count window_of(Count layer) const { return layer < unwindowed_layers ? 0 : window; }
+  Count window_of(Count layer) const {
+    const bool sees_all = layer < unwindowed_layers || (parts().alternating && layer % 2 == 1);
+    return sees_all ? 0 : window;
+  }
+  // How many layers have one.
+  Count windowed_layers() const;
   bool is_encoder_decoder() const { return decoder_layers > 0; }
   bool has_experts() const { return experts > 0; }
   Count all_layers() const { return layers + decoder_layers; }
@@ -115,7 +134,8 @@ const ModelShape& find_model(std::string_view name);
 ModelShape usual_shape(Family family);
 // An encoder-decoder for translation, likewise.
 ModelShape usual_encoder_decoder();
-// 4h; for the three matrices of SwiGLU two thirds of that, rounded up to a multiple of 256.
+// 4h, in gemma2 too; for the three matrices of SwiGLU two thirds of that, rounded up to a multiple
+// of 256.
 Count usual_feed_forward(Family family, Count hidden);
 
 // Throws Error(kInvalidArgument) for a size of zero and for heads that do not divide.

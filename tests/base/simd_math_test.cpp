@@ -7,6 +7,8 @@
 #include <cmath>
 #include <limits>
 
+#include "lockstep/base/simd/soft_cap.inl"
+
 namespace lockstep::simd {
 namespace {
 
@@ -68,6 +70,30 @@ TEST(Math, SharesOfASigmoidAreExactHoweverSmall) {
   EXPECT_EQ(sigmoids(splat(-kInfinity)).below[0], 0);
   EXPECT_EQ(sigmoids(splat(kInfinity)).below[0], 1);
   EXPECT_TRUE(std::isnan(sigmoids(splat(kNan)).below[0]));
+}
+
+TEST(Math, TanhIsExactHoweverSmall) {
+  const auto exact = [](double x) { return std::tanh(x); };
+  for (const float most : {1e-20f, 1e-3f, 0.2f, 1.0f, 20.0f}) {
+    EXPECT_LE(most_units(-most, most, tanh, exact), 6) << most;
+  }
+  EXPECT_EQ(tanh(splat(0))[0], 0);
+  EXPECT_EQ(tanh(splat(3e38f))[0], 1);
+  EXPECT_EQ(tanh(splat(kInfinity))[0], 1);
+  EXPECT_EQ(tanh(splat(-kInfinity))[0], -1);
+  EXPECT_TRUE(std::isnan(tanh(splat(kNan))[0]));
+}
+
+TEST(Math, TheSlopeOfASoftCapIsExactNearTheCap) {
+  const auto slope = [](Floats c) { return soft_cap_slope(c, 30); };
+  const auto exact = [](double c) { return (1 - c / 30) * (1 + c / 30); };
+  EXPECT_LE(most_units(-30, 30, slope, exact), 6);
+  EXPECT_LE(most_units(29.99f, 30, slope, exact), 6);
+  EXPECT_EQ(slope(splat(-kInfinity))[0], 0);
+  EXPECT_LE(most_units(
+                -200, 200, [](Floats x) { return soft_cap(x, 30); },
+                [](double x) { return 30 * std::tanh(x / 30); }),
+            8);
 }
 
 TEST(Math, TheNormalDistributionIsExactToItsTail) {

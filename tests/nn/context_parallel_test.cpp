@@ -70,7 +70,7 @@ Setup setup_of(Tiny tiny, const Case& tested, int rank) {
 
 // 24 heads; Llama and the odd GPT-2 with 12 of keys and values.
 Model make_tested(Tiny tiny, const TensorGroup& group = {}, double dropout = 0) {
-  const ModelOptions options = {
+  ModelOptions options = {
       .dropout = dropout, .epsilon = std::nullopt, .theta = 10000, .tensor = group};
   if (tiny == Tiny::kEncoderDecoder) {
     return make_encoder_decoder({.source_vocabulary = kVocabulary,
@@ -92,8 +92,13 @@ Model make_tested(Tiny tiny, const TensorGroup& group = {}, double dropout = 0) 
                               : tiny == Tiny::kMixtral ? plan::Family::kMixtral
                               : tiny == Tiny::kQwen3   ? plan::Family::kQwen3
                               : tiny == Tiny::kGptNeox ? plan::Family::kGptNeox
+                              : tiny == Tiny::kGemma2  ? plan::Family::kGemma2
                                                        : plan::Family::kGpt2;
   plan::ModelShape shape = odd ? odd_shape(family) : tiny_shape(family);
+  if (tiny == Tiny::kGemma2) {
+    cap_softly(options);
+    shape.window = 0;  // which a ring does not have
+  }
   shape.positions = kSequence + 1;
   shape.hidden = 96;
   shape.heads = tiny == Tiny::kGptNeox ? 12 : 24;  // so that a quarter of a head is a pair
@@ -101,8 +106,9 @@ Model make_tested(Tiny tiny, const TensorGroup& group = {}, double dropout = 0) 
   return make_model(shape, options);
 }
 
-constexpr Tiny kTested[] = {Tiny::kGpt2,           Tiny::kOddGpt2, Tiny::kLlama, Tiny::kBert,
-                            Tiny::kEncoderDecoder, Tiny::kMixtral, Tiny::kQwen3, Tiny::kGptNeox};
+constexpr Tiny kTested[] = {Tiny::kGpt2,  Tiny::kOddGpt2,        Tiny::kLlama,
+                            Tiny::kBert,  Tiny::kEncoderDecoder, Tiny::kMixtral,
+                            Tiny::kQwen3, Tiny::kGptNeox,        Tiny::kGemma2};
 
 std::vector<float> floats_of(const Tensor& tensor) {
   const auto values = tensor.as<const float>();

@@ -15,8 +15,8 @@
 namespace lockstep::nn::decoder_test {
 namespace {
 
-constexpr Tiny kDecoders[] = {Tiny::kGpt2,    Tiny::kOddGpt2, Tiny::kLlama,  Tiny::kOddLlama,
-                              Tiny::kMixtral, Tiny::kQwen3,   Tiny::kGptNeox};
+constexpr Tiny kDecoders[] = {Tiny::kGpt2,    Tiny::kOddGpt2, Tiny::kLlama,   Tiny::kOddLlama,
+                              Tiny::kMixtral, Tiny::kQwen3,   Tiny::kGptNeox, Tiny::kGemma2};
 constexpr std::int64_t kLength = 11;  // all positions that tiny models have
 constexpr BatchShape kText = {.batch = 1, .sequence = kLength};
 

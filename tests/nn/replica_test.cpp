@@ -229,7 +229,8 @@ TEST_P(ReplicaOnEveryOps, EveryModelLearnsABatchByHeartInEveryPrecision) {
       const auto targets = static_cast<float>(count_targets(batch));
       double first = 0;
       double last = 0;
-      for (std::int64_t step = 1; step <= 30; ++step) {
+      const std::int64_t steps = tiny == Tiny::kGemma2 ? 60 : 30;  // capped logits grow slowly
+      for (std::int64_t step = 1; step <= steps; ++step) {
         replica.zero_gradients();
         const Tensor losses = replica.forward_backward(
             batch, {.step = static_cast<std::uint64_t>(step), .loss_factor = 1 / targets});

@@ -34,7 +34,7 @@ nn::Setup setup_of(Tiny tiny, DType dtype = DType::kF32, Recompute recompute = R
 }
 
 Model make_divided(Tiny tiny, const TensorGroup& group, double dropout = 0) {
-  const ModelOptions options = {
+  ModelOptions options = {
       .dropout = dropout, .epsilon = std::nullopt, .theta = 10000, .tensor = group};
   if (tiny == Tiny::kEncoderDecoder) {
     return make_encoder_decoder({.source_vocabulary = kVocabulary,
@@ -57,12 +57,15 @@ Model make_divided(Tiny tiny, const TensorGroup& group, double dropout = 0) {
                               : tiny == Tiny::kMixtral ? plan::Family::kMixtral
                               : tiny == Tiny::kQwen3   ? plan::Family::kQwen3
                               : tiny == Tiny::kGptNeox ? plan::Family::kGptNeox
+                              : tiny == Tiny::kGemma2  ? plan::Family::kGemma2
                                                        : plan::Family::kGpt2;
   plan::ModelShape shape = odd ? odd_shape(family) : tiny_shape(family);
   shape.hidden = kHidden;
   shape.heads = 12;
-  shape.kv_heads = tiny == Tiny::kLlama || tiny == Tiny::kQwen3 ? 6 : 12;
+  const bool shared_keys = tiny == Tiny::kLlama || tiny == Tiny::kQwen3 || tiny == Tiny::kGemma2;
+  shape.kv_heads = shared_keys ? 6 : 12;
   if (tiny == Tiny::kQwen3) shape.window = 3;
+  if (tiny == Tiny::kGemma2) cap_softly(options);
   shape.feed_forward = kWide;
   return make_model(shape, options);
 }
@@ -177,9 +180,9 @@ void expect_like_one_rank(Tiny tiny, const Case& tested, const Whole& whole) {
   });
 }
 
-constexpr Tiny kDivisible[] = {Tiny::kGpt2,     Tiny::kOddGpt2, Tiny::kLlama,
-                               Tiny::kOddLlama, Tiny::kBert,    Tiny::kEncoderDecoder,
-                               Tiny::kMixtral,  Tiny::kQwen3,   Tiny::kGptNeox};
+constexpr Tiny kDivisible[] = {
+    Tiny::kGpt2,           Tiny::kOddGpt2, Tiny::kLlama, Tiny::kOddLlama, Tiny::kBert,
+    Tiny::kEncoderDecoder, Tiny::kMixtral, Tiny::kQwen3, Tiny::kGptNeox,  Tiny::kGemma2};
 
 TEST(TensorParallel, LossesAndGradientsAreThoseOfOneRank) {
   for (const Tiny tiny : kDivisible) {

@@ -18,7 +18,8 @@ namespace lockstep::nn {
 // with a head of its own and shared key heads, Llama with biases, with a tied head, without
 // shared ones and with heads that are together wider than the hidden size, Mixtral with all experts
 // for every token and with narrow heads; all with feed-forward networks that are narrower than
-// attention. Qwen3's second layer has a window.
+// attention. Qwen3's second layer has a window, and Gemma 2's first; its soft caps are so low that
+// they matter.
 enum class Tiny {
   kGpt2,
   kOddGpt2,
@@ -29,16 +30,17 @@ enum class Tiny {
   kOddMixtral,
   kQwen3,
   kGptNeox,
+  kGemma2,
   kEncoderDecoder,
   kLinear
 };
-inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,           Tiny::kOddGpt2, Tiny::kLlama,
-                                    Tiny::kOddLlama,       Tiny::kBert,    Tiny::kMixtral,
-                                    Tiny::kOddMixtral,     Tiny::kQwen3,   Tiny::kGptNeox,
-                                    Tiny::kEncoderDecoder, Tiny::kLinear};
-inline constexpr Tiny kTransformers[] = {Tiny::kGpt2,          Tiny::kLlama, Tiny::kBert,
-                                         Tiny::kMixtral,       Tiny::kQwen3, Tiny::kGptNeox,
-                                         Tiny::kEncoderDecoder};
+inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,       Tiny::kOddGpt2,        Tiny::kLlama,
+                                    Tiny::kOddLlama,   Tiny::kBert,           Tiny::kMixtral,
+                                    Tiny::kOddMixtral, Tiny::kQwen3,          Tiny::kGptNeox,
+                                    Tiny::kGemma2,     Tiny::kEncoderDecoder, Tiny::kLinear};
+inline constexpr Tiny kTransformers[] = {Tiny::kGpt2,    Tiny::kLlama,         Tiny::kBert,
+                                         Tiny::kMixtral, Tiny::kQwen3,         Tiny::kGptNeox,
+                                         Tiny::kGemma2,  Tiny::kEncoderDecoder};
 inline constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
 inline bool has_experts(Tiny tiny) { return tiny == Tiny::kMixtral || tiny == Tiny::kOddMixtral; }
@@ -63,6 +65,8 @@ inline std::string name(Tiny tiny) {
       return "qwen3";
     case Tiny::kGptNeox:
       return "gpt-neox";
+    case Tiny::kGemma2:
+      return "gemma2";
     case Tiny::kEncoderDecoder:
       return "encoder-decoder";
     case Tiny::kLinear:
@@ -88,7 +92,17 @@ inline plan::ModelShape tiny_shape(plan::Family family, std::int64_t vocabulary 
     shape.experts = 3;
     shape.feed_forward = 20;
   }
+  if (family == plan::Family::kGemma2) {
+    shape.window = 4;
+    shape.query_pre_attn_scalar = 5;
+  }
   return trainable(shape);
+}
+
+// Caps among the scores and logits of tiny models.
+inline void cap_softly(ModelOptions& options) {
+  options.attention_softcap = 1.5;
+  options.logit_softcap = 6;
 }
 
 inline plan::ModelShape odd_shape(plan::Family family, std::int64_t vocabulary = kVocabulary) {
@@ -108,7 +122,7 @@ inline plan::ModelShape odd_shape(plan::Family family, std::int64_t vocabulary =
 
 inline Model make_tiny(Tiny tiny, double dropout = 0, std::int64_t vocabulary = kVocabulary,
                        double router_loss = 0.05) {
-  const ModelOptions options = {
+  ModelOptions options = {
       .dropout = dropout,
       .epsilon = std::nullopt,
       .theta = 10000,
@@ -135,6 +149,9 @@ inline Model make_tiny(Tiny tiny, double dropout = 0, std::int64_t vocabulary = 
     }
     case Tiny::kGptNeox:
       return make_model(tiny_shape(plan::Family::kGptNeox, vocabulary), options);
+    case Tiny::kGemma2:
+      cap_softly(options);
+      return make_model(tiny_shape(plan::Family::kGemma2, vocabulary), options);
     case Tiny::kBert:
       return make_model(tiny_shape(plan::Family::kBert, vocabulary), options);
     case Tiny::kEncoderDecoder:

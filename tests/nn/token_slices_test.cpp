@@ -105,8 +105,8 @@ void expect_gradients(Tiny tiny, const Result& got, const Result& want, double t
   }
 }
 
-constexpr Tiny kCausal[] = {Tiny::kGpt2,     Tiny::kOddGpt2, Tiny::kLlama,
-                            Tiny::kOddLlama, Tiny::kQwen3,   Tiny::kGptNeox};
+constexpr Tiny kCausal[] = {Tiny::kGpt2,  Tiny::kOddGpt2, Tiny::kLlama, Tiny::kOddLlama,
+                            Tiny::kQwen3, Tiny::kGptNeox, Tiny::kGemma2};
 
 TEST(TokenSlices, LossesAndGradientsAreThoseOfWholeSequences) {
   const auto reference = make_reference_ops();

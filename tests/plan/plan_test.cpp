@@ -49,6 +49,9 @@ TEST(Parameters, AreThePublishedCounts) {
   EXPECT_EQ(parameters_of("qwen3-0.6b"), 596'049'920u);
   EXPECT_EQ(parameters_of("qwen3-8b"), 8'190'735'360u);
   EXPECT_EQ(parameters_of("phi3-3.8b"), 3'821'079'552u);
+  EXPECT_EQ(parameters_of("gemma2-2b"), 2'614'341'888u);
+  EXPECT_EQ(parameters_of("gemma2-9b"), 9'241'705'984u);
+  EXPECT_EQ(parameters_of("gemma2-27b"), 27'227'128'320u);
   EXPECT_EQ(parameters_of("pythia-160m"), 162'322'944u);
   EXPECT_EQ(parameters_of("pythia-1.4b"), 1'414'647'808u);
   EXPECT_EQ(parameters_of("gpt3-175b"), 174'604'259'328u);
@@ -163,11 +166,37 @@ TEST(Flops, AWindowTakesThePlaceOfALongerSequence) {
   EXPECT_EQ(count_flops(shape, 512).attention, whole / 4);
 }
 
+TEST(Flops, OfWindowsInEverySecondLayerAreThoseOfHalfTheLayers) {
+  ModelShape shape = find_model("gemma2-2b");
+  EXPECT_EQ(shape.windowed_layers(), 13u);
+  EXPECT_EQ(shape.window_of(0), 4096u);
+  EXPECT_EQ(shape.window_of(1), 0u);
+  shape.layers = 25;
+  EXPECT_EQ(shape.windowed_layers(), 13u);
+  const double windowed = count_flops(shape, 8192).attention;
+  shape.window = 0;
+  EXPECT_EQ(windowed, count_flops(shape, 8192).attention * (12 + 13 / 2.0) / 25);
+  shape.window = 4096;
+  shape.unwindowed_layers = 1;
+  EXPECT_EQ(why_not([&] { check(shape); }),
+            "models of family gemma2 have a window in every second layer, from the first on, but "
+            "the first 1 layers shall have none; leave that out");
+}
+
+TEST(ModelShape, TheScaleOfQueriesIsOfGemma2) {
+  ModelShape shape = find_model("llama-7b");
+  shape.query_pre_attn_scalar = 100;
+  EXPECT_EQ(why_not([&] { check(shape); }),
+            "models of family llama divide scores by the root of a head's width; a "
+            "query_pre_attn_scalar of their own is for the families gemma2");
+}
+
 TEST(ModelShape, WindowsAreOfFamiliesThatHaveThem) {
   ModelShape shape = find_model("gpt2-124m");
   shape.window = 128;
   EXPECT_EQ(why_not([&] { check(shape); }),
-            "a window of attention is for the families llama, mixtral, qwen3, phi3, but the model "
+            "a window of attention is for the families llama, mixtral, qwen3, phi3, gemma2, but "
+            "the model "
             "is of family gpt2; leave it out");
 }
 

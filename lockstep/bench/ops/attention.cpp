@@ -60,6 +60,7 @@ void run_attention(Ops& ops, const Tensors& t, const AttentionOptions& options) 
   const HeadSet heads = heads_of(options, t, "");
   ops.run(ops::Attention{.shape = options.shape,
                          .scale = options.scale(),
+                         .softcap = options.softcap,
                          .q = heads.q,
                          .k = heads.k,
                          .v = heads.v,
@@ -75,6 +76,7 @@ void run_attention_backward(Ops& ops, const Tensors& t, const AttentionOptions& 
   const HeadSet gradients = heads_of(options, t, "d");
   ops.run(ops::AttentionBackward{.shape = options.shape,
                                  .scale = options.scale(),
+                                 .softcap = options.softcap,
                                  .q = heads.q,
                                  .k = heads.k,
                                  .v = heads.v,
@@ -94,7 +96,8 @@ Shape log_sum_shape(const AttentionShape& shape) {
 
 // What peers are asked for; none where they would have to do more.
 std::optional<AttentionShape> plain_shape(const AttentionOptions& options) {
-  if (options.mask || options.dropout > 0 || options.probabilities || options.shape.window > 0) {
+  if (options.mask || options.dropout > 0 || options.probabilities || options.shape.window > 0 ||
+      options.softcap > 0) {
     return std::nullopt;
   }
   return options.shape;
@@ -126,6 +129,7 @@ OpCase attention_case(const AttentionOptions& options) {
   one.scratch = attention_scratch(shape);
   one.flops = attention_flops(shape);
   one.attention = plain_shape(options);
+  one.on_gpu = options.softcap == 0;
   Gradient gradient{.outputs = {"out"}};
   for (const HeadField& field : head_fields(options)) gradient.inputs.push_back(field.name);
   gradient.backward = [options](Ops& ops, const Tensors& t) {
@@ -156,6 +160,7 @@ OpCase attention_backward_case(const AttentionOptions& options) {
   one.scratch = attention_scratch(shape);
   one.flops = 2.5 * attention_flops(shape);  // five products for two
   one.attention = plain_shape(options);
+  one.on_gpu = options.softcap == 0;
   return one;
 }
 
@@ -184,6 +189,15 @@ std::vector<AttentionOptions> odd_attentions(DType dtype) {
       {.shape = shape(1, 67, 67, 2, 2, 64, true), .packed = true},
       {.shape = shape(1, 131, 131, 2, 1, 32, true), .mask = true, .dropout = 0.1},
       {.shape = shape(1, 70, 150, 1, 1, 80, false)},
+      {.shape = shape(1, 1, 1, 1, 1, 1, true), .softcap = 1},
+      {.shape = shape(1, 17, 17, 3, 3, 5, true), .packed = true, .softcap = 0.5},
+      {.shape = shape(2, 19, 19, 4, 2, 16, true),
+       .mask = true,
+       .probabilities = true,
+       .softcap = 1.5},
+      {.shape = shape(1, 7, 23, 6, 2, 8, false), .mask = true, .dropout = 0.3, .softcap = 2},
+      {.shape = shape(1, 11, 5, 2, 1, 3, true), .softcap = 1},  // some see nothing
+      {.shape = shape(1, 131, 131, 2, 1, 32, true), .mask = true, .dropout = 0.1, .softcap = 50},
   };
 }
 
@@ -220,7 +234,9 @@ std::vector<OpCase> attention_row_cases(DType dtype) {
         {.shape = {3, 1, 67, 2, 2, 80, false, dtype}, .mask = true},
         {.shape = {1, 1, 5, 2, 1, 131, true, dtype}},
         {.shape = {2, 1, 0, 2, 1, 3, true, dtype}},
-        {.shape = {1, 1, 1, 3, 3, 64, true, dtype}, .packed = true}}) {
+        {.shape = {1, 1, 1, 3, 3, 64, true, dtype}, .packed = true},
+        {.shape = {2, 1, 17, 4, 1, 7, true, dtype}, .mask = true, .softcap = 1.5},
+        {.shape = {1, 1, 131, 6, 2, 16, true, dtype}, .softcap = 50}}) {
     cases.push_back(attention_case(options));
   }
   return cases;
@@ -246,6 +262,9 @@ std::vector<AttentionOptions> odd_windows(DType dtype) {
       {.shape = shape(1, 150, 220, 1, 1, 80, 64)},
       {.shape = shape(1, 1, 131, 6, 2, 16, 50)},  // one query
       {.shape = shape(1, 9, 9, 2, 2, 8, 100)},    // wider than the sequence
+      {.shape = shape(1, 5, 11, 2, 1, 3, 4), .softcap = 1},
+      {.shape = shape(1, 200, 200, 2, 2, 64, 65), .packed = true, .softcap = 3},
+      {.shape = shape(1, 1, 131, 6, 2, 16, 50), .softcap = 1.5},
   };
 }
 

@@ -12,6 +12,7 @@ struct Step {
   ops::RotaryScaling scaling = {};
   std::int64_t window = 0;
   std::int64_t rotary_size = 0;
+  float softcap = 0;
 
   std::int64_t query_columns() const { return heads * head_size; }
   std::int64_t key_columns() const { return kv_heads * head_size; }
@@ -26,6 +27,8 @@ OpCase step_case(DType dtype, const Step& step) {
   }
   if (step.window > 0) one.name += fmt::format(", window {}", step.window);
   if (step.rotary_size > 0) one.name += fmt::format(", {} of each turn", step.rotary_size);
+  if (step.softcap > 0) one.name += fmt::format(", capped at {}", step.softcap);
+  one.on_gpu = step.softcap == 0;
   // As the tolerance of rotary, for keys in the cache; probabilities weigh values with a standard
   // deviation of 1.
   const double turned = step.rotary ? 16 + 8 * static_cast<double>(step.positions) : 0;
@@ -44,6 +47,7 @@ OpCase step_case(DType dtype, const Step& step) {
                                  .kv_heads = step.kv_heads,
                                  .head_size = step.head_size,
                                  .scale = static_cast<float>(balanced(step.head_size)),
+                                 .softcap = step.softcap,
                                  .window = step.window,
                                  .rotary = step.rotary,
                                  .rotary_size = step.rotary_size,
@@ -74,6 +78,7 @@ std::vector<OpCase> step_cases(DType dtype) {
         Step{5, 65, 4, 2, 64, true}, Step{2, 300, 6, 2, 128, true}, Step{3, 200, 9, 1, 40},
         Step{1, 131, 12, 1, 16, true}, Step{2, 70, 3, 3, 250}, Step{1, 90, 5, 5, 256, true},
         Step{2, 40, 4, 2, 32, true, {.factor = 8, .original_positions = 200}},
+        Step{3, 17, 2, 1, 6, true, {}, 0, 0, 1.5}, Step{2, 131, 4, 2, 64, true, {}, 50, 0, 50},
         Step{0, 3, 1, 1, 8}}) {
     cases.push_back(step_case(dtype, step));
   }

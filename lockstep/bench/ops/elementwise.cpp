@@ -204,6 +204,35 @@ OpCase scale_again(DType dtype, const Shape& shape) {
 OpCase scale_typical(DType dtype) { return scale_again(dtype, kTypicalHiddenRows); }
 std::vector<OpCase> scale_large(DType dtype) { return {scale_again(dtype, kLargeHiddenRows)}; }
 
+// ---- soft_cap
+
+OpCase soft_cap_case(DType dtype, const Shape& shape, const Fill& fill, double cap) {
+  OpCase one;
+  one.name = fmt::format("{}, at {}", shape.text(), cap);
+  one.fields = {updated("x", dtype, shape, fill, {.relative = is_narrow(dtype) ? 2.0 : 32.0},
+                        Freedom::kShape)};
+  one.run = [cap](Ops& ops, const Tensors& t) { ops.run(ops::SoftCap{.x = t["x"], .cap = cap}); };
+  one.on_gpu = false;
+  return one;
+}
+
+std::vector<OpCase> soft_cap_cases(DType dtype) {
+  std::vector<OpCase> cases;
+  for (const Shape& shape : kOddShapes) {
+    cases.push_back(soft_cap_case(dtype, shape, normal(4), 3));
+    cases.push_back(soft_cap_case(dtype, shape, normal(4), 30));
+  }
+  cases.push_back(soft_cap_case(dtype, {1031}, wide(-30, 15), 50));
+  return cases;
+}
+
+OpCase soft_cap_typical(DType dtype) {
+  return soft_cap_case(dtype, {Typical::kLogitRows, Typical::kVocabulary}, normal(4), 30);
+}
+std::vector<OpCase> soft_cap_large(DType dtype) {
+  return {soft_cap_case(dtype, {8192, Large::kPaddedVocabulary}, normal(4), 30)};
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_elementwise() {
@@ -214,7 +243,8 @@ std::vector<OpDescription> describe_elementwise() {
           {"add", pair_cases<Add>, pair_typical<Add>, {pair_large<Add>}},
           {"drop", drop_cases, drop_typical, {drop_large}},
           {"cast", cast_cases, cast_typical, {cast_large}},
-          {"scale", scale_cases, scale_typical, {scale_large}}};
+          {"scale", scale_cases, scale_typical, {scale_large}},
+          {"soft_cap", soft_cap_cases, soft_cap_typical, {soft_cap_large}}};
 }
 
 }  // namespace lockstep::bench

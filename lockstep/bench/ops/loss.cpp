@@ -11,27 +11,39 @@ constexpr double kFactor = 0.75;  // a float, so that finite differences see the
 // Gradients are probabilities, most of them tiny, so they are measured by their own size.
 double relative_of_exp(DType dtype) { return is_narrow(dtype) ? 2 : 64; }
 
-OpCase cross_entropy_case(DType dtype, std::int64_t rows, std::int64_t classes, bool gradient) {
+// Of logits, which lie within a soft cap where there is one.
+Fill logits_within(double softcap) { return softcap > 0 ? uniform(-softcap, softcap) : normal(2); }
+
+std::string capped_text(double softcap) {
+  return softcap > 0 ? fmt::format(", capped at {}", softcap) : "";
+}
+
+OpCase cross_entropy_case(DType dtype, std::int64_t rows, std::int64_t classes, bool gradient,
+                          double softcap = 0) {
   OpCase one;
-  one.name = fmt::format("{} x {}{}", rows, classes, gradient ? ", gradient" : "");
+  one.name =
+      fmt::format("{} x {}{}{}", rows, classes, gradient ? ", gradient" : "", capped_text(softcap));
+  one.on_gpu = softcap == 0;
   const Shape shape{rows, classes};
+  const Fill fill = logits_within(softcap);
   one.fields = {input("targets", DType::kI32, {rows}, targets(classes)),
                 output("losses", statistic(dtype), {rows}, {.relative = 8, .noise = 64})};
   if (gradient) {
-    one.fields.push_back(updated("logits", dtype, shape, normal(2),
+    one.fields.push_back(updated("logits", dtype, shape, fill,
                                  {.relative = relative_of_exp(dtype), .noise = 1}, Freedom::kLast));
   } else {
-    one.fields.push_back(input("logits", dtype, shape, normal(2), Freedom::kLast));
+    one.fields.push_back(input("logits", dtype, shape, fill, Freedom::kLast));
   }
-  const auto run = [](Ops& ops, const Tensor& logits, const Tensors& t, bool with_gradient) {
+  const auto run = [softcap](Ops& ops, const Tensor& logits, const Tensors& t, bool with_gradient) {
     ops.run(ops::CrossEntropy{.logits = logits,
                               .targets = t["targets"],
                               .losses = t["losses"],
                               .gradient = with_gradient,
-                              .factor = static_cast<float>(kFactor)});
+                              .factor = static_cast<float>(kFactor),
+                              .softcap = softcap});
   };
   one.run = [run, gradient](Ops& ops, const Tensors& t) { run(ops, t["logits"], t, gradient); };
-  if (gradient || classes > 1000) return one;
+  if (gradient || classes > 1000 || softcap > 0) return one;
   one.gradient = Gradient{.inputs = {"logits"},
                           .outputs = {"losses"},
                           .backward =
@@ -43,6 +55,35 @@ OpCase cross_entropy_case(DType dtype, std::int64_t rows, std::int64_t classes, 
   return one;
 }
 
+// For finite differences: the losses of logits that are capped first, whose gradient is that of the
+// logits before.
+OpCase capping_case(std::int64_t rows, std::int64_t classes, double softcap) {
+  OpCase one;
+  one.name = fmt::format("{} x {}{}, from before", rows, classes, capped_text(softcap));
+  const Shape shape{rows, classes};
+  one.fields = {input("targets", DType::kI32, {rows}, targets(classes)),
+                input("before", DType::kF64, shape, normal(2)),
+                output("logits", DType::kF64, shape, {}),
+                output("losses", DType::kF64, {rows}, {})};
+  const auto run = [softcap](Ops& ops, const Tensors& t, const Tensor& logits, bool gradient) {
+    copy(logits, t["before"]);
+    ops.run(ops::SoftCap{.x = logits, .cap = softcap});
+    ops.run(ops::CrossEntropy{.logits = logits,
+                              .targets = t["targets"],
+                              .losses = t["losses"],
+                              .gradient = gradient,
+                              .factor = static_cast<float>(kFactor),
+                              .softcap = softcap});
+  };
+  one.run = [run](Ops& ops, const Tensors& t) { run(ops, t, t["logits"], false); };
+  one.gradient =
+      Gradient{.inputs = {"before"},
+               .outputs = {"losses"},
+               .backward = [run](Ops& ops, const Tensors& t) { run(ops, t, t["dbefore"], true); },
+               .weight = kFactor};
+  return one;
+}
+
 std::vector<OpCase> cross_entropy_cases(DType dtype) {
   std::vector<OpCase> cases;
   for (const auto& [rows, classes] : std::initializer_list<std::pair<std::int64_t, std::int64_t>>{
@@ -50,6 +91,13 @@ std::vector<OpCase> cross_entropy_cases(DType dtype) {
     cases.push_back(cross_entropy_case(dtype, rows, classes, true));
     cases.push_back(cross_entropy_case(dtype, rows, classes, false));
   }
+  for (const double softcap : {1.0, 5.0}) {
+    for (const auto& [rows, classes] : {std::pair{1, 1}, {3, 17}, {31, 131}}) {
+      cases.push_back(cross_entropy_case(dtype, rows, classes, true, softcap));
+      if (dtype == DType::kF64) cases.push_back(capping_case(rows, classes, softcap));
+    }
+  }
+  cases.push_back(cross_entropy_case(dtype, 5, 64, false, 3));
   return cases;
 }
 
@@ -116,24 +164,26 @@ void fill_others(const Tensors& t, const LogitShard& of) {
   }
 }
 
-OpCase shard_case(DType dtype, const LogitShard& of, bool gradient) {
+OpCase shard_case(DType dtype, const LogitShard& of, bool gradient, double softcap = 0) {
   OpCase one;
-  one.name = of.text() + (gradient ? ", gradient" : "");
+  one.name = of.text() + (gradient ? ", gradient" : "") + capped_text(softcap);
+  one.on_gpu = softcap == 0;
+  const Fill fill = logits_within(softcap);
   const Shape shape{of.rows, of.classes};
   const DType statistics = statistic(dtype);
   one.fields = {input("targets", DType::kI32, {of.rows}, targets(of.all)),
                 input("statistics", statistics, {of.shards, of.rows, ops::kLogitStatistics},
                       uniform(1, 2), Freedom::kFirst),
                 output("losses", statistics, {of.rows}, {.relative = 8, .noise = 64}),
-                gradient ? updated("logits", dtype, shape, normal(2),
+                gradient ? updated("logits", dtype, shape, fill,
                                    {.relative = relative_of_exp(dtype), .noise = 1}, Freedom::kLast)
-                         : input("logits", dtype, shape, normal(2), Freedom::kLast)};
+                         : input("logits", dtype, shape, fill, Freedom::kLast)};
   one.prepare = [of, statistics](Ops& ops, const Tensors& t) {
     run_statistics(ops, t, of, t["statistics"].row(of.shard));
     if (statistics == DType::kF64) return fill_others<double>(t, of);
     fill_others<float>(t, of);
   };
-  one.run = [of, gradient](Ops& ops, const Tensors& t) {
+  one.run = [of, gradient, softcap](Ops& ops, const Tensors& t) {
     ops.run(ops::CrossEntropy{.logits = t["logits"],
                               .targets = t["targets"],
                               .losses = t["losses"],
@@ -141,7 +191,8 @@ OpCase shard_case(DType dtype, const LogitShard& of, bool gradient) {
                               .factor = static_cast<float>(kFactor),
                               .first_class = of.first,
                               .all_classes = of.all,
-                              .statistics = t["statistics"]});
+                              .statistics = t["statistics"],
+                              .softcap = softcap});
   };
   return one;
 }
@@ -165,6 +216,7 @@ std::vector<OpCase> shard_cases(DType dtype) {
   for (const LogitShard& of : kOddShards) {
     cases.push_back(shard_case(dtype, of, true));
     cases.push_back(shard_case(dtype, of, false));
+    if (of.classes < 1000) cases.push_back(shard_case(dtype, of, true, 4));
   }
   return cases;
 }

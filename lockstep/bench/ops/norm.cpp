@@ -15,12 +15,14 @@ struct NormOptions {
   bool bias = true;  // of a layer norm
   SumIs sum = SumIs::kNone;
   double dropout = 0;
+  bool above_one = false;
 
+  Fill gains() const { return normal(0.25, above_one ? 0 : 1); }
   bool has_bias() const { return bias && kind == NormKind::kLayer; }
   ops::Dropout dropping() const { return {.probability = dropout, .seed = 5, .step = 9}; }
   std::string text() const {
-    return fmt::format("{}{}{}{}", kind == NormKind::kLayer ? "layer" : "rms",
-                       has_bias() ? ", bias" : "",
+    return fmt::format("{}{}{}{}{}", kind == NormKind::kLayer ? "layer" : "rms",
+                       has_bias() ? ", bias" : "", above_one ? ", above 1" : "",
                        sum == SumIs::kNone    ? ""
                        : sum == SumIs::kApart ? ", branch"
                        : sum == SumIs::kX     ? ", branch, sum on x"
@@ -38,7 +40,7 @@ double flipped(DType dtype, std::int64_t width) {
 }
 
 std::vector<OpField> parameter_fields(DType dtype, std::int64_t width, const NormOptions& options) {
-  std::vector<OpField> fields = {input("gain", dtype, {width}, normal(0.25, 1))};
+  std::vector<OpField> fields = {input("gain", dtype, {width}, options.gains())};
   if (options.has_bias()) fields.push_back(input("bias", dtype, {width}, normal()));
   return fields;
 }
@@ -58,7 +60,8 @@ void run_norm(Ops& ops, const Tensors& t, const NormOptions& options) {
                     .bias = t["bias"],
                     .y = t["y"],
                     .mean = t["mean"],
-                    .rstd = t["rstd"]});
+                    .rstd = t["rstd"],
+                    .above_one = options.above_one});
 }
 
 // y and sum have gradients of their own, as where a residual stream continues beside the norm.
@@ -82,7 +85,8 @@ Gradient norm_gradient(const NormOptions& options) {
                               .dropout = options.dropping(),
                               .dbranch = t["dbranch"],
                               .dgain = t["dgain"],
-                              .dbias = t["dbias"]});
+                              .dbias = t["dbias"],
+                              .above_one = options.above_one});
   };
   return gradient;
 }
@@ -116,6 +120,7 @@ OpCase norm_case(DType dtype, std::int64_t rows, std::int64_t width, const NormO
   one.fields.push_back(
       output("rstd", statistic(dtype), {rows}, {.relative = 32, .noise = statistics_noise}));
   one.run = [options](Ops& ops, const Tensors& t) { run_norm(ops, t, options); };
+  one.on_gpu = !options.above_one;
   if (options.sum == SumIs::kNone || options.sum == SumIs::kApart) {
     one.gradient = norm_gradient(options);
   }
@@ -135,6 +140,13 @@ std::vector<OpCase> norm_cases(DType dtype) {
   cases.push_back(norm_case(dtype, 5, 37, {.sum = SumIs::kApart}));
   cases.push_back(norm_case(dtype, 5, 37, {.sum = SumIs::kX}));
   cases.push_back(norm_case(dtype, 5, 37, {.sum = SumIs::kBranch, .dropout = 0.5}));
+  cases.push_back(norm_case(dtype, 5, 37, {.above_one = true}));
+  for (const std::int64_t width : {1, 17, 67, 1031}) {
+    cases.push_back(norm_case(dtype, 3, width, {.kind = NormKind::kRms, .above_one = true}));
+  }
+  cases.push_back(
+      norm_case(dtype, 5, 37,
+                {.kind = NormKind::kRms, .sum = SumIs::kApart, .dropout = 0.1, .above_one = true}));
   return cases;
 }
 
@@ -182,7 +194,7 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
                           : input(field, dtype, shape, normal());
   };
   one.fields = {incoming("dy"), input("sum", dtype, shape, normal(1, 0.5)),
-                input("gain", dtype, {width}, normal(0.25, 1)),
+                input("gain", dtype, {width}, norm.gains()),
                 input("rstd", statistic(dtype), {rows}, uniform(0.5, 1.5))};
   if (norm.kind == NormKind::kLayer) {
     one.fields.push_back(input("mean", statistic(dtype), {rows}, normal(0.1)));
@@ -227,8 +239,10 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
                               .dbranch = t["dbranch"],
                               .dgain = t["dgain"],
                               .dbias = t["dbias"],
-                              .overwrite = overwrite});
+                              .overwrite = overwrite,
+                              .above_one = norm.above_one});
   };
+  one.on_gpu = !norm.above_one;
   one.scratch = [rows, width](const Ops& ops) { return ops.norm_scratch(rows, width); };
   return one;
 }
@@ -251,6 +265,13 @@ std::vector<OpCase> norm_backward_cases(DType dtype) {
                                      {.norm = {.kind = NormKind::kRms, .dropout = 0.25},
                                       .residual = true,
                                       .dsum = DSumIs::kDResidual}));
+  cases.push_back(norm_backward_case(dtype, 13, 37, {.norm = {.above_one = true}}));
+  for (const std::int64_t width : {1, 17, 67, 1031}) {
+    cases.push_back(norm_backward_case(dtype, 3, width,
+                                       {.norm = {.kind = NormKind::kRms, .above_one = true},
+                                        .residual = true,
+                                        .gradient = dtype}));
+  }
   return cases;
 }
 

@@ -6,25 +6,32 @@
 namespace lockstep::bench {
 namespace {
 
-OpCase swiglu_case(DType dtype, std::int64_t rows, std::int64_t width) {
+using ops::Gate;
+
+std::string text(Gate gate) { return gate == Gate::kSilu ? "" : ", GELU"; }
+
+OpCase swiglu_case(DType dtype, std::int64_t rows, std::int64_t width, Gate gate = Gate::kSilu) {
   OpCase one;
-  one.name = fmt::format("{} x {}", rows, width);
+  one.name = fmt::format("{} x {}{}", rows, width, text(gate));
+  one.on_gpu = gate == Gate::kSilu;
   one.fields = {input("gate_up", dtype, {rows, 2 * width}, normal(1.5)),
                 output("y", dtype, {rows, width}, {.noise = 48})};
-  one.run = [](Ops& ops, const Tensors& t) {
-    ops.run(ops::SwiGlu{.gate_up = t["gate_up"], .y = t["y"]});
+  one.run = [gate](Ops& ops, const Tensors& t) {
+    ops.run(ops::SwiGlu{.gate_up = t["gate_up"], .y = t["y"], .gate = gate});
   };
-  one.gradient =
-      Gradient{.inputs = {"gate_up"}, .outputs = {"y"}, .backward = [](Ops& ops, const Tensors& t) {
-                 ops.run(ops::SwiGluBackward{
-                     .gate_up = t["gate_up"], .dy = t["dy"], .dgate_up = t["dgate_up"]});
-               }};
+  one.gradient = Gradient{
+      .inputs = {"gate_up"}, .outputs = {"y"}, .backward = [gate](Ops& ops, const Tensors& t) {
+        ops.run(ops::SwiGluBackward{
+            .gate_up = t["gate_up"], .dy = t["dy"], .dgate_up = t["dgate_up"], .gate = gate});
+      }};
   return one;
 }
 
-OpCase swiglu_backward_case(DType dtype, std::int64_t rows, std::int64_t width, bool in_place) {
+OpCase swiglu_backward_case(DType dtype, std::int64_t rows, std::int64_t width, bool in_place,
+                            Gate gate = Gate::kSilu) {
   OpCase one;
-  one.name = fmt::format("{} x {}{}", rows, width, in_place ? ", in place" : "");
+  one.name = fmt::format("{} x {}{}{}", rows, width, in_place ? ", in place" : "", text(gate));
+  one.on_gpu = gate == Gate::kSilu;
   const Shape wide{rows, 2 * width};
   const Tolerance tolerance{.noise = 64};
   if (in_place) {
@@ -34,10 +41,11 @@ OpCase swiglu_backward_case(DType dtype, std::int64_t rows, std::int64_t width, 
                   output("dgate_up", dtype, wide, tolerance)};
   }
   one.fields.push_back(input("dy", dtype, {rows, width}, normal()));
-  one.run = [in_place](Ops& ops, const Tensors& t) {
+  one.run = [in_place, gate](Ops& ops, const Tensors& t) {
     ops.run(ops::SwiGluBackward{.gate_up = t["gate_up"],
                                 .dy = t["dy"],
-                                .dgate_up = in_place ? t["gate_up"] : t["dgate_up"]});
+                                .dgate_up = in_place ? t["gate_up"] : t["dgate_up"],
+                                .gate = gate});
   };
   return one;
 }
@@ -47,15 +55,21 @@ constexpr std::pair<std::int64_t, std::int64_t> kRowsOfGates[] = {{1, 1},  {3, 1
 
 std::vector<OpCase> swiglu_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const auto& [rows, width] : kRowsOfGates) cases.push_back(swiglu_case(dtype, rows, width));
+  for (const Gate gate : {Gate::kSilu, Gate::kGeluTanh}) {
+    for (const auto& [rows, width] : kRowsOfGates) {
+      cases.push_back(swiglu_case(dtype, rows, width, gate));
+    }
+  }
   return cases;
 }
 
 std::vector<OpCase> swiglu_backward_cases(DType dtype) {
   std::vector<OpCase> cases;
-  for (const auto& [rows, width] : kRowsOfGates) {
-    cases.push_back(swiglu_backward_case(dtype, rows, width, false));
-    cases.push_back(swiglu_backward_case(dtype, rows, width, true));
+  for (const Gate gate : {Gate::kSilu, Gate::kGeluTanh}) {
+    for (const auto& [rows, width] : kRowsOfGates) {
+      cases.push_back(swiglu_backward_case(dtype, rows, width, false, gate));
+      cases.push_back(swiglu_backward_case(dtype, rows, width, true, gate));
+    }
   }
   return cases;
 }

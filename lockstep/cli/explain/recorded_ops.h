@@ -58,6 +58,7 @@ class RecordedOps final : public Ops {
   void run(const ops::GatherTokens& call) override { ops_->run(call); }
   void run(const ops::CombineTokens& call) override { ops_->run(call); }
   void run(const ops::WeightRows& call) override { ops_->run(call); }
+  void run(const ops::SoftCap& call) override { ops_->run(call); }
   void run(const ops::CrossEntropy& call) override { ops_->run(call); }
   void run(const ops::SquaredError& call) override { ops_->run(call); }
   void run(const ops::Adam& call) override { ops_->run(call); }

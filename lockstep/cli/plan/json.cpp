@@ -28,6 +28,7 @@ Json shape_json(const plan::ModelShape& shape) {
   if (shape.window > 0) {
     json["window"] = shape.window;
     json["unwindowed_layers"] = shape.unwindowed_layers;
+    if (shape.parts().alternating) json["windowed_layers"] = shape.windowed_layers();
   }
   if (shape.has_experts()) {
     json["experts"] = shape.experts;

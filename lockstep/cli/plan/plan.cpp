@@ -281,15 +281,16 @@ void add_plan(CLI::App& app, int& exit_code) {
     command->add_option(flag, field, help)->group("A model of your own");
   };
   own("--family", flags->family,
-      "gpt2 (default), llama, bert, mixtral, qwen3, phi3, gpt-neox or encoder-decoder");
+      "gpt2 (default), llama, bert, mixtral, qwen3, phi3, gpt-neox, gemma2 or encoder-decoder");
   own("--layers", flags->layers, "Number of layers; of an encoder-decoder: of either half");
   own("--hidden", flags->hidden, "Hidden size");
   own("--heads", flags->heads, "Attention heads");
   own("--kv-heads", flags->kv_heads, "Key/value heads (default: as many as heads)");
   own("--head-size", flags->head_size,
-      "Width of a head, in llama, mixtral, qwen3 and phi3 (default: hidden / heads)");
+      "Width of a head, in llama, mixtral, qwen3, phi3 and gemma2 (default: hidden / heads)");
   own("--window", flags->window,
-      "Tokens that attention sees, in llama, mixtral, qwen3 and phi3 (default: all)");
+      "Tokens that attention sees, in llama, mixtral, qwen3, phi3 and every second layer of gemma2 "
+      "(default: all)");
   own("--ff", flags->feed_forward, "Feed-forward width (default 4 x hidden; llama 8/3)");
   own("--experts", flags->experts, "Experts of a layer, in mixtral (default 8)");
   own("--experts-per-token", flags->experts_per_token,

@@ -237,7 +237,10 @@ std::string describe(const plan::ModelShape& shape) {
       shape.has_experts()
           ? fmt::format(" in {} of {} experts", shape.experts_per_token, shape.experts)
           : "";
-  const std::string window = shape.window > 0 ? fmt::format(" in windows of {}", shape.window) : "";
+  const std::string window =
+      shape.window > 0 ? fmt::format(" in windows of {}{}", shape.window,
+                                     shape.parts().alternating ? " (every second layer)" : "")
+                       : "";
   return fmt::format(
       "{}: family {}, {} layers, hidden size {}, {} heads{},\n"
       "feed-forward {}{}, vocabulary {}, {} positions{}, head {}, {} biases\n",

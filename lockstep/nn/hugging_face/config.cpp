@@ -24,6 +24,8 @@ class Keys {
   Keys(const Json& json, std::string_view source) : json_(json), source_(source) {}
 
   bool has(const char* key) const { return json_.contains(key) && !json_[key].is_null(); }
+  // Of the keys for which null says something.
+  bool null(const char* key) const { return json_.contains(key) && json_[key].is_null(); }
 
   Keys object(const char* key) const {
     if (!json_[key].is_object()) reject(key, "an object");
@@ -244,7 +246,39 @@ void read_window(const Keys& keys, const Architecture& architecture, HuggingFace
   shape.unwindowed_layers = first;
 }
 
-// Llama's and all that are like it: Mistral's, Qwen's, Phi-3's, and Mixtral's, which has experts.
+// Layers with windows in turn, the first with one; or none has one.
+void read_alternating_window(const Keys& keys, HuggingFaceConfig& config) {
+  plan::ModelShape& shape = config.shape;
+  const std::vector<std::string> types = keys.texts("layer_types");
+  const auto is_full = [](const std::string& type) { return type == "full_attention"; };
+  if (!types.empty() && std::all_of(types.begin(), types.end(), is_full)) return;
+  for (std::size_t layer = 0; layer < types.size(); ++layer) {
+    const char* const usual = layer % 2 == 0 ? "sliding_attention" : "full_attention";
+    if (types.size() == shape.layers && types[layer] == usual) continue;
+    keys.refuse("layer_types",
+                "only layers of \"sliding_attention\" and \"full_attention\" in turn, or all of "
+                "\"full_attention\"");
+  }
+  const plan::Count window = keys.null("sliding_window") ? 0 : keys.size_or("sliding_window", 4096);
+  if (window < shape.positions) shape.window = window;
+}
+
+// What Gemma 2 has besides.
+void read_gemma2(const Keys& keys, HuggingFaceConfig& config) {
+  plan::ModelShape& shape = config.shape;
+  const auto cap_of = [&](const char* key, double usual) {
+    return keys.null(key) ? 0 : keys.number_or(key, usual, 1e-3, 1e6);
+  };
+  const plan::FamilyParts& parts = shape.parts();
+  config.options.attention_softcap = cap_of("attn_logit_softcapping", parts.attention_softcap);
+  config.options.logit_softcap = cap_of("final_logit_softcapping", parts.logit_softcap);
+  const plan::Count scalar = keys.size_or("query_pre_attn_scalar", 256);
+  if (scalar != shape.head_width()) shape.query_pre_attn_scalar = scalar;
+  keys.only("use_bidirectional_attention", false);
+}
+
+// Llama's and all that are like it: Mistral's, Qwen's, Phi-3's, Gemma 2's, and Mixtral's, which has
+// experts.
 void read_llama(const Keys& keys, const Architecture& architecture, HuggingFaceConfig& config) {
   plan::ModelShape& shape = config.shape;
   shape.vocabulary = keys.size("vocab_size");
@@ -254,16 +288,27 @@ void read_llama(const Keys& keys, const Architecture& architecture, HuggingFaceC
   shape.heads = keys.size("num_attention_heads");
   shape.kv_heads = keys.size_or("num_key_value_heads", shape.heads);
   shape.feed_forward = keys.size("intermediate_size");
-  shape.head = keys.flag_or("tie_word_embeddings", false) ? Head::kTied : Head::kOwn;
-  keys.only_text("hidden_act", {"silu", "swish"});
+  const bool gemma2 = shape.family == Family::kGemma2;
+  shape.head = keys.flag_or("tie_word_embeddings", gemma2) ? Head::kTied : Head::kOwn;
+  if (gemma2) {
+    keys.only_text("hidden_activation", {"gelu_pytorch_tanh", "gelu_new", "gelu_fast"});
+  } else {
+    keys.only_text("hidden_act", {"silu", "swish"});
+  }
   keys.only("attention_bias", false);
   keys.only("mlp_bias", false);
   shape.qkv_biases = architecture.qkv_biases;
-  if (architecture.windowed) read_window(keys, architecture, config);
+  if (shape.parts().alternating) {
+    read_alternating_window(keys, config);
+  } else if (architecture.windowed) {
+    read_window(keys, architecture, config);
+  }
   if (shape.family == Family::kMixtral) read_experts(keys, config);
   if (keys.has("head_dim")) shape.head_size = keys.size("head_dim");
   if (shape.family == Family::kQwen3 && !keys.has("head_dim")) shape.head_size = 128;
+  if (gemma2 && !keys.has("head_dim")) shape.head_size = 256;
   plan::check(shape);
+  if (gemma2) read_gemma2(keys, config);
   const bool mixes = shape.family == Family::kMixtral;
   config.options.epsilon =
       static_cast<float>(keys.number_or("rms_norm_eps", usual_epsilon(shape.family), 1e-30, 1));
@@ -339,6 +384,7 @@ HuggingFaceConfig parse_hugging_face_config(std::string_view text, std::string_v
     case Family::kMixtral:
     case Family::kQwen3:
     case Family::kPhi3:
+    case Family::kGemma2:
       read_llama(keys, architecture, config);
       break;
     case Family::kGptNeox:

@@ -77,8 +77,10 @@ void add_window(Json& json, const plan::ModelShape& shape, bool by_layer) {
   const bool has_window = shape.window > 0;
   json["sliding_window"] = has_window ? Json(shape.window) : Json();
   if (!by_layer) return;
-  json["use_sliding_window"] = has_window;
-  json["max_window_layers"] = has_window ? shape.unwindowed_layers : shape.layers;
+  if (!shape.parts().alternating) {
+    json["use_sliding_window"] = has_window;
+    json["max_window_layers"] = has_window ? shape.unwindowed_layers : shape.layers;
+  }
   json["layer_types"] = Json::array();
   for (plan::Count layer = 0; layer < shape.layers; ++layer) {
     json["layer_types"].push_back(shape.window_of(layer) > 0 ? "sliding_attention"
@@ -119,6 +121,22 @@ Json llama_json(const plan::ModelShape& shape, double epsilon, const ModelOption
     json["original_max_position_embeddings"] = shape.positions;
     json["resid_pdrop"] = json["embd_pdrop"] = options.dropout;
   }
+  return json;
+}
+
+Json cap_or_null(double cap) { return cap > 0 ? Json(cap) : Json(); }
+
+Json gemma2_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
+  Json json = llama_json(shape, epsilon, options);
+  const plan::FamilyParts& parts = shape.parts();
+  json["hidden_activation"] = json["hidden_act"] = "gelu_pytorch_tanh";
+  json["attention_bias"] = false;
+  json["query_pre_attn_scalar"] =
+      shape.query_pre_attn_scalar > 0 ? shape.query_pre_attn_scalar : shape.head_width();
+  json["attn_logit_softcapping"] =
+      cap_or_null(options.attention_softcap.value_or(parts.attention_softcap));
+  json["final_logit_softcapping"] =
+      cap_or_null(options.logit_softcap.value_or(parts.logit_softcap));
   return json;
 }
 
@@ -194,6 +212,9 @@ std::string format_hugging_face_config(const plan::ModelShape& shape, const Mode
     case Family::kQwen3:
     case Family::kPhi3:
       json = llama_json(shape, epsilon, options);
+      break;
+    case Family::kGemma2:
+      json = gemma2_json(shape, epsilon, options);
       break;
     case Family::kMixtral:
       json = mixtral_json(shape, epsilon, options);

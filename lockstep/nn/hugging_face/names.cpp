@@ -119,6 +119,12 @@ const Names& names_of(Family family) {
                                       {"norm2.gain", {"post_attention_layernorm.weight"}},
                                       {"mlp.gate_up.weight", {"mlp.gate_up_proj.weight"}},
                                       {"mlp.down.weight", {"mlp.down_proj.weight"}}}};
+  static const Names kGemma2 = [] {
+    Names names = kLlama;
+    names.layers.push_back({"norm3.gain", {"pre_feedforward_layernorm.weight"}});
+    names.layers.push_back({"norm4.gain", {"post_feedforward_layernorm.weight"}});
+    return names;
+  }();
   static const Names kGptNeox{
       .model = "gpt_neox.",
       .layer = "gpt_neox.layers.",
@@ -151,6 +157,8 @@ const Names& names_of(Family family) {
       return kPhi3;
     case Family::kGptNeox:
       return kGptNeox;
+    case Family::kGemma2:
+      return kGemma2;
     case Family::kBert:
       break;
   }
@@ -170,6 +178,7 @@ bool is_dispensable(Family family, std::string_view name) {
     case Family::kMixtral:
     case Family::kQwen3:
     case Family::kPhi3:
+    case Family::kGemma2:
       return name.ends_with(".rotary_emb.inv_freq");
     case Family::kBert:
       break;

@@ -17,6 +17,7 @@
 #include "lockstep/nn/blocks/linear_regression.h"
 #include "lockstep/nn/blocks/masked_language_head.h"
 #include "lockstep/nn/blocks/pre_norm_layer.h"
+#include "lockstep/nn/blocks/sandwich_layer.h"
 #include "lockstep/plan/arithmetic.h"
 #include "lockstep/plan/mesh/mesh.h"
 
@@ -40,7 +41,8 @@ NormOptions norm_of(const ModelShape& shape, const ModelOptions& options) {
           .epsilon = options.epsilon.value_or(usual_epsilon(shape.family)),
           .width = to_signed(shape.hidden),
           .bias = shape.biases,
-          .tensor = options.tensor};
+          .tensor = options.tensor,
+          .above_one = shape.parts().gains_above_one};
 }
 
 // GPT-2 begins with smaller weights where branches join the residual stream, so that its variance
@@ -54,22 +56,25 @@ double joining_stddev(const ModelShape& shape) {
 AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& options,
                               plan::Count layer) {
   const plan::FamilyParts& parts = shape.parts();
-  AttentionOptions attention = {.hidden = to_signed(shape.hidden),
-                                .heads = to_signed(shape.heads),
-                                .kv_heads = to_signed(shape.kv_heads),
-                                .head_width = to_signed(shape.head_width()),
-                                .causal = parts.causal,
-                                .biases = shape.biases,
-                                .qkv_biases = shape.qkv_biases,
-                                .dropout = options.dropout,
-                                .stddev = kStddev,
-                                .projection_stddev = joining_stddev(shape),
-                                .rotary = parts.rotary,
-                                .theta = options.theta,
-                                .scaling = options.scaling,
-                                .window = to_signed(shape.window_of(layer)),
-                                .side = Side::kTarget,
-                                .tensor = options.tensor};
+  AttentionOptions attention = {
+      .hidden = to_signed(shape.hidden),
+      .heads = to_signed(shape.heads),
+      .kv_heads = to_signed(shape.kv_heads),
+      .head_width = to_signed(shape.head_width()),
+      .causal = parts.causal,
+      .biases = shape.biases,
+      .qkv_biases = shape.qkv_biases,
+      .dropout = options.dropout,
+      .stddev = kStddev,
+      .projection_stddev = joining_stddev(shape),
+      .rotary = parts.rotary,
+      .theta = options.theta,
+      .scaling = options.scaling,
+      .window = to_signed(shape.window_of(layer)),
+      .softcap = static_cast<float>(options.attention_softcap.value_or(parts.attention_softcap)),
+      .scale_width = to_signed(shape.query_pre_attn_scalar),
+      .side = Side::kTarget,
+      .tensor = options.tensor};
   if (parts.rotary) attention.rotary_width = rotary_width(shape, options);
   if (parts.qk_norm) attention.qk_norm = norm_of(shape, options).epsilon;
   return attention;
@@ -102,17 +107,20 @@ std::unique_ptr<Block> make_layer(std::string name, const ModelShape& shape,
   const AttentionOptions attention = attention_of(shape, options, number);
   const bool parallel = options.parallel_residual.value_or(parts.parallel);
   if (parts.gated) {
-    return std::make_unique<LlamaLayer>(
-        std::move(name), LlamaLayerOptions{.norm = norm,
-                                           .attention = attention,
-                                           .feed_forward = {.hidden = to_signed(shape.hidden),
-                                                            .width = to_signed(shape.feed_forward),
-                                                            .biases = shape.biases,
-                                                            .stddev = kStddev,
-                                                            .down_stddev = kStddev,
-                                                            .tensor = options.tensor},
-                                           .dropout = options.dropout,
-                                           .parallel_residual = parallel});
+    const LlamaLayerOptions layer = {
+        .norm = norm,
+        .attention = attention,
+        .feed_forward = {.hidden = to_signed(shape.hidden),
+                         .width = to_signed(shape.feed_forward),
+                         .biases = shape.biases,
+                         .stddev = kStddev,
+                         .down_stddev = kStddev,
+                         .tensor = options.tensor,
+                         .gate = parts.gelu_gates ? ops::Gate::kGeluTanh : ops::Gate::kSilu},
+        .dropout = options.dropout,
+        .parallel_residual = parallel};
+    if (parts.sandwich) return std::make_unique<SandwichLayer>(std::move(name), layer);
+    return std::make_unique<LlamaLayer>(std::move(name), layer);
   }
   const LayerOptions layer = {
       .norm = norm,
@@ -156,7 +164,8 @@ void add_embedding(const ModelShape& shape, const ModelOptions& options, Blocks&
       .tied_to = {},
       .side = Side::kTarget,
       .tensor = options.tensor,
-      .counted_experts = counted_experts(shape, options)};
+      .counted_experts = counted_experts(shape, options),
+      .scale = shape.parts().scaled_embedding ? std::sqrt(static_cast<double>(shape.hidden)) : 1};
   blocks.push_back(std::make_unique<Embedding>(kEmbedding, embedding));
   if (!bert) return;
   blocks.push_back(
@@ -165,12 +174,14 @@ void add_embedding(const ModelShape& shape, const ModelOptions& options, Blocks&
 
 std::unique_ptr<Block> make_head(const ModelShape& shape, const ModelOptions& options) {
   const NormOptions norm = norm_of(shape, options);
-  const ClassifierOptions classifier = {.hidden = to_signed(shape.hidden),
-                                        .classes = to_signed(shape.vocabulary),
-                                        .tied_to = shape.head == Head::kOwn ? "" : kTokenTable,
-                                        .bias = shape.head == Head::kMaskedLanguage,
-                                        .stddev = kStddev,
-                                        .tensor = options.tensor};
+  const ClassifierOptions classifier = {
+      .hidden = to_signed(shape.hidden),
+      .classes = to_signed(shape.vocabulary),
+      .tied_to = shape.head == Head::kOwn ? "" : kTokenTable,
+      .bias = shape.head == Head::kMaskedLanguage,
+      .stddev = kStddev,
+      .tensor = options.tensor,
+      .softcap = options.logit_softcap.value_or(shape.parts().logit_softcap)};
   const bool bert = shape.family == Family::kBert;
   if (bert && shape.head == Head::kMaskedLanguage) {
     const LinearOptions dense = {.in = to_signed(shape.hidden),
@@ -224,6 +235,7 @@ float usual_epsilon(Family family) {
   switch (family) {
     case Family::kLlama:
     case Family::kQwen3:
+    case Family::kGemma2:
       return 1e-6f;
     case Family::kBert:
       return 1e-12f;

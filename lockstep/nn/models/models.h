@@ -28,12 +28,14 @@ struct ModelOptions {
   std::optional<double> rotary_share = {};         // of a head that turns; else the family's
   std::optional<ops::Activation> activation = {};  // of two matrices; else usual_activation()
   std::optional<bool> parallel_residual = {};      // else the family's
+  std::optional<double> attention_softcap = {};    // else the family's; 0: none
+  std::optional<double> logit_softcap = {};        // the same
   TensorGroup tensor = {};                // whose ranks divide the model (nn/tensor_shard.h)
   ExpertGroup experts = {};               // whose ranks divide the experts (nn/expert_group.h)
   double router_loss = kUsualRouterLoss;  // of mixtral (nn/parts/expert_counts.h); 0: none
 };
 
-// 1e-6 in llama and qwen3, 1e-12 in bert, else 1e-5.
+// 1e-6 in llama, qwen3 and gemma2, 1e-12 in bert, else 1e-5.
 float usual_epsilon(plan::Family family);
 // GELU: in gpt2 by tanh, else by erf.
 ops::Activation usual_activation(plan::Family family);

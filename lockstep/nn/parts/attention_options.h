@@ -26,13 +26,16 @@ struct AttentionOptions {
   std::int64_t rotary_width = 0;  // how many elements of a head turn; 0: all
   std::int64_t window = 0;        // tokens that a causal one sees, its own and those before; 0: all
   std::optional<float> qk_norm =
-      {};  // queries and keys have an RMS norm of every head: its epsilon
+      {};                        // queries and keys have an RMS norm of every head: its epsilon
+  float softcap = 0;             // of the scores; 0: none
+  std::int64_t scale_width = 0;  // scores are divided by its root; 0: by that of the head size
   Side side = Side::kTarget;
   TensorGroup tensor = {};  // divides the heads, of both kinds evenly
 
   // Of attention to that many keys, as operations have it.
   std::int64_t window_of(std::int64_t keys) const { return window < keys ? window : 0; }
   std::int64_t head_size() const { return head_width > 0 ? head_width : hidden / heads; }
+  float scale() const;
   std::int64_t turned_width() const { return rotary_width > 0 ? rotary_width : head_size(); }
   // Of this rank.
   std::int64_t own_heads() const { return heads / tensor.size; }

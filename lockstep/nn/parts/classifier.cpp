@@ -79,7 +79,17 @@ Tensor ClassifierPart::gathered(const Pass& pass, const Tensor& x) const {
   return all;
 }
 
+void ClassifierPart::compute_logits(const Pass& pass, const Tensor& x, const Tensor& logits) const {
+  pass.ops.run(ops::Linear{.x = x,
+                           .weight = parameter(pass, kWeight),
+                           .bias = parameter(pass, kBias),
+                           .residual = {},
+                           .y = logits});
+  if (options_.softcap > 0) pass.ops.run(ops::SoftCap{.x = logits, .cap = options_.softcap});
+}
+
 void ClassifierPart::run_cross_entropy(const Pass& pass, ops::CrossEntropy call) const {
+  call.softcap = options_.softcap;
   if (is_divided()) {
     const std::int64_t rows = call.logits.shape()[0];
     const Tensor all =
@@ -107,11 +117,7 @@ void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tens
     const std::int64_t count = std::min(chunk, rows - first);
     const Tensor logits =
         logits_wanted ? pass.logits.slice(first, count) : workspace.slice(0, count);
-    pass.ops.run(ops::Linear{.x = x.slice(first, count),
-                             .weight = parameter(pass, kWeight),
-                             .bias = parameter(pass, kBias),
-                             .residual = {},
-                             .y = logits});
+    compute_logits(pass, x.slice(first, count), logits);
     if (!ops::is_given(targets)) continue;
     run_cross_entropy(pass, {.logits = logits,
                              .targets = targets.slice(first, count),
@@ -129,11 +135,7 @@ void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Ten
     const std::int64_t count = std::min(chunk, rows - first);
     const Tensor logits = workspace.slice(0, count);
     const Tensor rows_of_x = x.slice(first, count);
-    pass.ops.run(ops::Linear{.x = rows_of_x,
-                             .weight = parameter(pass, kWeight),
-                             .bias = parameter(pass, kBias),
-                             .residual = {},
-                             .y = logits});
+    compute_logits(pass, rows_of_x, logits);
     if (ops::is_given(pass.logits)) {
       pass.ops.run(ops::Cast{.from = logits, .to = pass.logits.slice(first, count)});
     }

@@ -30,6 +30,7 @@ struct ClassifierOptions {
   double stddev = 0.02;  // of its own weight at first
   std::int64_t chunk_bytes = kLogitBytes;
   TensorGroup tensor = {};
+  double softcap = 0;  // of the logits; 0: none
 };
 
 // The rows of logits in a chunk: about `chunk_bytes`, at least kLeastRows, of equal sizes.
@@ -59,6 +60,7 @@ class ClassifierPart : public Part {
   Extent own_classes() const { return share_of(options_.classes, options_.tensor); }
   // x of all tokens.
   Tensor gathered(const Pass& pass, const Tensor& x) const;
+  void compute_logits(const Pass& pass, const Tensor& x, const Tensor& logits) const;
   void run_cross_entropy(const Pass& pass, ops::CrossEntropy call) const;
   void add_gradient(const Pass& pass, const Tensor& dlogits, const Tensor& x, bool last) const;
 

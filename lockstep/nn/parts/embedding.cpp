@@ -3,9 +3,15 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/ops/element.h"
 
 namespace lockstep::nn {
 namespace {
+
+double rounded_to(DType dtype, double value) {
+  return ops::with_float_type(dtype,
+                              [&]<class T>(T) { return ops::to_double(ops::rounded<T>(value)); });
+}
 
 // Rows of a tensor that may be absent.
 Tensor slice_of(const Tensor& tensor, const Extent& rows) {
@@ -120,7 +126,10 @@ void EmbeddingPart::forward(const Pass& pass, const Tensor& y) const {
                       .types_table = parameter(pass, kTypes),
                       .dropout = dropout(pass),
                       .y = y};
-  if (!is_divided()) return look_up(pass, call);
+  if (!is_divided()) {
+    look_up(pass, call);
+    return scale(pass, y);
+  }
   call.dropout = {};  // after the sum
   call.first_token = own_tokens().first;
   call.vocabulary = options_.vocabulary;
@@ -135,7 +144,13 @@ void EmbeddingPart::forward(const Pass& pass, const Tensor& y) const {
   } else {
     pass.tensor->sum(pass.ops, y);
   }
+  scale(pass, y);
   drop(pass, y);
+}
+
+void EmbeddingPart::scale(const Pass& pass, const Tensor& rows) const {
+  if (options_.scale == 1) return;
+  pass.ops.run(ops::Scale{.x = rows, .factor = rounded_to(rows.dtype(), options_.scale)});
 }
 
 void EmbeddingPart::drop(const Pass& pass, const Tensor& rows) const {
@@ -161,7 +176,7 @@ void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
                                    .types_table = learned ? positions : Tensor(),
                                    .dropout = {},
                                    .y = y});
-    return;
+    return scale(at.pass, y);
   }
   at.pass.ops.run(
       ops::Embedding{.tokens = tokens(at.pass),
@@ -172,11 +187,13 @@ void EmbeddingPart::decode(const DecodePass& at, const Tensor& y) const {
                      .types_table = {},
                      .dropout = {},
                      .y = y});
+  scale(at.pass, y);
 }
 
 void EmbeddingPart::backward(const Pass& pass, const Tensor& given) const {
   Tensor dy = given;
   ops::Dropout dropping = dropout(pass);
+  scale(pass, given);
   if (options_.tensor.divides_tokens) {
     drop(pass, given);
     dropping = {};

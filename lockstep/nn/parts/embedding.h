@@ -26,6 +26,7 @@ struct EmbeddingOptions {
   Side side = Side::kTarget;
   TensorGroup tensor = {};           // divides the vocabulary
   std::int64_t counted_experts = 0;  // nn/parts/expert_counts.h
+  double scale = 1;                  // of the rows, rounded to the compute type (Gemma)
 };
 
 class EmbeddingPart : public Part {
@@ -68,7 +69,8 @@ class EmbeddingPart : public Part {
   // The rows of a table of positions, or of its gradient, that these rows read.
   static Tensor positions_of(const Pass& pass, const Tensor& table, const Rows& part);
   void look_up(const Pass& pass, const ops::Embedding& whole) const;
-  // Of what this rank has of the stream.
+  // Of what this rank has of the stream, or of its gradient.
+  void scale(const Pass& pass, const Tensor& rows) const;
   void drop(const Pass& pass, const Tensor& rows) const;
 
   std::string block_;

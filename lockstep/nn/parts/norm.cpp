@@ -4,7 +4,11 @@ namespace lockstep::nn {
 
 void NormPart::declare(Declaration& declaration, std::int64_t rows) const {
   const bool layer = options_.kind == ops::NormKind::kLayer;
-  declaration.gain(named("gain"), options_.width);
+  if (options_.above_one) {
+    declaration.bias(named("gain"), options_.width);
+  } else {
+    declaration.gain(named("gain"), options_.width);
+  }
   declaration.tie(options_.tied_to);
   if (!options_.tensor.divides_tokens) declaration.overwrites_gradient();
   declaration.bias(named("bias"), options_.width, layer && options_.bias);
@@ -29,7 +33,8 @@ void NormPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const
                          .bias = parameter(pass, kBias),
                          .y = y,
                          .mean = tensor(pass, kMean),
-                         .rstd = tensor(pass, kRstd)});
+                         .rstd = tensor(pass, kRstd),
+                         .above_one = options_.above_one});
 }
 
 void NormPart::forward(const Pass& pass, const Tensor& x, const ops::Dropout& dropout,
@@ -44,7 +49,8 @@ void NormPart::forward(const Pass& pass, const Tensor& x, const ops::Dropout& dr
                          .bias = parameter(pass, kBias),
                          .y = y,
                          .mean = tensor(pass, kMean),
-                         .rstd = tensor(pass, kRstd)});
+                         .rstd = tensor(pass, kRstd),
+                         .above_one = options_.above_one});
 }
 
 void NormPart::backward(const Pass& pass, const Backward& arguments) const {
@@ -66,7 +72,8 @@ void NormPart::backward(const Pass& pass, const Backward& arguments) const {
                                  .dbranch = arguments.dbranch,
                                  .dgain = of_own_tokens ? own.row(0) : gain,
                                  .dbias = of_own_tokens ? own_bias : bias,
-                                 .overwrite = pass.new_gradients && !of_own_tokens});
+                                 .overwrite = pass.new_gradients && !of_own_tokens,
+                                 .above_one = options_.above_one});
   if (of_own_tokens) {
     pass.tensor->sum(pass.ops, own);
     pass.ops.run(ops::Add{.a = gain, .b = own.row(0), .y = gain});

@@ -19,6 +19,9 @@ struct NormOptions {
   bool bias = true;          // of a layer norm
   TensorGroup tensor = {};   // where it divides tokens, gradients are summed over its ranks
   std::string tied_to = {};  // whose gain is that of another block, by its full name
+  // The parameter is how far the gain is above 1, and is 0 at first (Gemma). In 16 bits it is finer
+  // than the gain.
+  bool above_one = false;
 };
 
 class NormPart : public Part {

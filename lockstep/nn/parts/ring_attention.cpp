@@ -147,7 +147,8 @@ void RingAttentionPart::attend(const Pass& pass, const Pair& pair, int owner, co
   const Tensor keys = key_rows(setup, pair, keys_values);
   pass.ops.run(ops::Attention{
       .shape = shape(setup, pair),
-      .scale = attention_scale(options_.head_size()),
+      .scale = options_.scale(),
+      .softcap = options_.softcap,
       .q = {query_rows(setup, pair, packed), 0},
       .k = {keys, 0},
       .v = {keys, options_.kv_width()},
@@ -199,7 +200,8 @@ void RingAttentionPart::differentiate(const Pass& pass, const Pair& pair, int ow
   const Tensor& dqueries = tensor(pass, kDSomeQueries);
   pass.ops.run(ops::AttentionBackward{
       .shape = shape(setup, pair),
-      .scale = attention_scale(options_.head_size()),
+      .scale = options_.scale(),
+      .softcap = options_.softcap,
       .q = {query_rows(setup, pair, arguments.packed), 0},
       .k = {keys, 0},
       .v = {keys, options_.kv_width()},

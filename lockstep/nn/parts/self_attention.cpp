@@ -161,7 +161,8 @@ void SelfAttentionPart::attend(const Pass& pass, const Tensor& packed) const {
   const Tensor seen = seen_rows(pass, tensor(pass, kPacked));
   pass.ops.run(
       ops::Attention{.shape = shape(pass.setup),
-                     .scale = attention_scale(options_.head_size()),
+                     .scale = options_.scale(),
+                     .softcap = options_.softcap,
                      .q = queries(packed),
                      .k = keys(seen),
                      .v = values(seen),
@@ -229,7 +230,8 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
     pass.ops.run(ops::DecodeAttention{.heads = options_.own_heads(),
                                       .kv_heads = options_.own_kv_heads(),
                                       .head_size = options_.head_size(),
-                                      .scale = attention_scale(options_.head_size()),
+                                      .scale = options_.scale(),
+                                      .softcap = options_.softcap,
                                       .window = options_.window_of(cache.shape()[1]),
                                       .rotary = options_.rotary,
                                       .rotary_size = options_.rotary_width,
@@ -258,7 +260,8 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
   rotate(pass, {q, 0}, options_.own_heads(), positions, false);
   rotate(pass, {added, 0}, options_.own_kv_heads(), positions, false);
   pass.ops.run(ops::Attention{.shape = decode_shape(rows, keys, x.dtype()),
-                              .scale = attention_scale(options_.head_size()),
+                              .scale = options_.scale(),
+                              .softcap = options_.softcap,
                               .q = {q, 0},
                               .k = {seen, 0},
                               .v = {seen, options_.kv_width()},
@@ -280,7 +283,8 @@ void SelfAttentionPart::attend_backward(const Pass& pass, const Tensor& packed,
   }
   if (!pass.setup.slice.is_whole()) return attend_slice_backward(pass, dattended, dpacked);
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
-                                      .scale = attention_scale(options_.head_size()),
+                                      .scale = options_.scale(),
+                                      .softcap = options_.softcap,
                                       .q = queries(packed),
                                       .k = keys(packed),
                                       .v = values(packed),
@@ -303,7 +307,8 @@ void SelfAttentionPart::attend_slice_backward(const Pass& pass, const Tensor& da
   const Tensor more = seen_rows(pass, tensor(pass, kDSomeKeysValues));
   const Tensor sums = tensor(pass, kDKeysValues);
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
-                                      .scale = attention_scale(options_.head_size()),
+                                      .scale = options_.scale(),
+                                      .softcap = options_.softcap,
                                       .q = queries(own_rows(pass, all)),
                                       .k = keys(seen),
                                       .v = values(seen),
@@ -350,6 +355,10 @@ ops::Dropout dropout_of(const Pass& pass, const AttentionOptions& options, std::
   std::string own(purpose);
   if (options.tensor.size > 1) own += "." + std::to_string(options.tensor.rank);
   return dropout_of(pass, own, options.dropout, shape.heads * shape.queries * shape.keys);
+}
+
+float AttentionOptions::scale() const {
+  return attention_scale(scale_width > 0 ? scale_width : head_size());
 }
 
 float attention_scale(std::int64_t head_size) {

@@ -40,14 +40,16 @@ void SwiGluPart::forward_down(const Pass& pass, const Tensor& y, const Tensor& r
 }
 
 void SwiGluPart::restore(const Pass& pass) const {
-  pass.ops.run(ops::SwiGlu{.gate_up = tensor(pass, kGateUp), .y = tensor(pass, kActive)});
+  pass.ops.run(ops::SwiGlu{
+      .gate_up = tensor(pass, kGateUp), .y = tensor(pass, kActive), .gate = options_.gate});
 }
 
 Tensor SwiGluPart::backward_down(const Pass& pass, const Tensor& dy) const {
   const Tensor& gate_up = tensor(pass, kGateUp);
   const Tensor& active = tensor(pass, kActive);
   down_.backward(pass, {.dy = dy, .x = active, .dx = active});
-  pass.ops.run(ops::SwiGluBackward{.gate_up = gate_up, .dy = active, .dgate_up = gate_up});
+  pass.ops.run(ops::SwiGluBackward{
+      .gate_up = gate_up, .dy = active, .dgate_up = gate_up, .gate = options_.gate});
   return gate_up;
 }
 

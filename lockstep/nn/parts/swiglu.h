@@ -1,4 +1,5 @@
 // The feed-forward of Llama: y = down(silu(gate(x)) up(x)), gate and up in one packed linear layer.
+// Gemma's has GELU for silu.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +15,7 @@ struct SwiGluOptions {
   double stddev = 0.02;
   double down_stddev = 0.02;
   TensorGroup tensor = {};  // divides the width
+  ops::Gate gate = ops::Gate::kSilu;
 };
 
 class SwiGluPart : public Part {

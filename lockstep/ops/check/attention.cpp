@@ -45,6 +45,7 @@ template <class Op>
 void check_inputs(const FieldCheck& fields, const Op& op) {
   const AttentionShape& shape = op.shape;
   check_shape(fields, shape);
+  fields.softcap("softcap", op.softcap);
   fields.dropout(op.dropout);
   const DType type = fields.compute_type({"q", op.q.rows});
   if (type != shape.dtype) {
@@ -179,6 +180,7 @@ void check(const DecodeAttention& op, const Accepts& accepts) {
   positive("head_size", op.head_size);
   fields.number(op.heads % op.kv_heads == 0, "kv_heads", static_cast<double>(op.kv_heads),
                 "a divisor of heads");
+  fields.softcap("softcap", op.softcap);
   fields.window("window", op.window, true);
   if (op.rotary) {
     const std::int64_t turned = op.rotary_size > 0 ? op.rotary_size : op.head_size;

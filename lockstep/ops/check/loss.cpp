@@ -36,6 +36,7 @@ void check(const CrossEntropy& op, const Accepts& accepts) {
   fields.apart({"losses", op.losses}, {{"logits", op.logits}, {"targets", op.targets}});
   fields.apart({"logits", op.logits}, {{"targets", op.targets}});
   fields.scalar("factor", op.factor);
+  fields.softcap("softcap", op.softcap);
   if (op.all_classes == 0) {
     fields.absent({"statistics", op.statistics}, "where the logits have all classes");
     return;

@@ -40,6 +40,7 @@ class CpuOps final : public Ops {
   void run(const ops::Drop& call) override { cpu::run(cpu_, call); }
   void run(const ops::Cast& call) override { cpu::run(cpu_, call); }
   void run(const ops::Scale& call) override { cpu::run(cpu_, call); }
+  void run(const ops::SoftCap& call) override { cpu::run(cpu_, call); }
   void run(const ops::Norm& call) override { cpu::run(cpu_, call); }
   void run(const ops::NormBackward& call) override {
     ops::check(call);  // before its shapes say how much scratch memory it needs

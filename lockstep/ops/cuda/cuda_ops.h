@@ -40,6 +40,7 @@ class CudaOps final : public Ops {
   void run(const ops::Drop& call) override;
   void run(const ops::Cast& call) override;
   void run(const ops::Scale& call) override;
+  void run(const ops::SoftCap& call) override;
   void run(const ops::Norm& call) override;
   void run(const ops::NormBackward& call) override;
   void run(const ops::Embedding& call) override;

@@ -59,7 +59,14 @@ struct Looks {
     if (!sees(query, key)) return -std::numeric_limits<double>::infinity();
     double sum = 0;
     for (std::int64_t i = 0; i < op.shape.head_size; ++i) sum += q(query, i) * k(key, i);
-    return sum * static_cast<double>(op.scale);
+    const double scaled = sum * static_cast<double>(op.scale);
+    const auto cap = static_cast<double>(op.softcap);
+    return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
+  }
+  // The derivative of a score by the scaled product.
+  double slope(double score) const {
+    const auto cap = static_cast<double>(op.softcap);
+    return cap > 0 ? 1 - score / cap * (score / cap) : 1;
   }
 
   // The place of (sequence, head, query) among all, and that of one of its keys.
@@ -133,15 +140,17 @@ void backward(const AttentionBackward& op, std::int64_t sequence, std::int64_t h
   const Head<T> dq(op.dq, sequence, op.shape.queries, head, size);
   const Elements<S> log_sums(op.log_sum);
   const auto keys = static_cast<std::size_t>(op.shape.keys);
-  std::vector<double> p(keys), dp(keys);
+  std::vector<double> p(keys), dp(keys), slopes(keys);
   for (std::int64_t query = 0; query < op.shape.queries; ++query) {
     // The sum of p dp over all keys that out is of, which may be more than these.
     double expected_dp = 0;
     for (std::int64_t i = 0; i < size; ++i) expected_dp += dout(query, i) * out(query, i);
     for (std::size_t j = 0; j < keys; ++j) {
       const auto key = static_cast<std::int64_t>(j);
-      p[j] = probability(looks.score(query, key), log_sums[looks.place(query)]);
+      const double score = looks.score(query, key);
+      p[j] = probability(score, log_sums[looks.place(query)]);
       if (p[j] == 0) continue;
+      slopes[j] = looks.slope(score);
       const double kept = looks.kept(query, key);
       double sum = 0;
       for (std::int64_t i = 0; i < size; ++i) {
@@ -154,7 +163,8 @@ void backward(const AttentionBackward& op, std::int64_t sequence, std::int64_t h
     std::vector<double> dquery(static_cast<std::size_t>(size));
     for (std::size_t j = 0; j < keys; ++j) {
       if (p[j] == 0) continue;
-      const double dscore = p[j] * (dp[j] - expected_dp) * static_cast<double>(op.scale);
+      const double dscore =
+          p[j] * (dp[j] - expected_dp) * slopes[j] * static_cast<double>(op.scale);
       for (std::size_t i = 0; i < dquery.size(); ++i) {
         const auto column = static_cast<std::int64_t>(i);
         dquery[i] += dscore * looks.k(static_cast<std::int64_t>(j), column);

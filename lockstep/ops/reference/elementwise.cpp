@@ -10,6 +10,15 @@ namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
+double gated(Gate gate, double g) {
+  return gate == Gate::kGeluTanh ? activate(Activation::kGeluTanh, g) : g * sigmoid(g);
+}
+double gate_slope(Gate gate, double g) {
+  if (gate == Gate::kGeluTanh) return derivative(Activation::kGeluTanh, g);
+  const double s = sigmoid(g);
+  return s * (1 + g * (1 - s));
+}
+
 }  // namespace
 
 void run(const Activate& op) {
@@ -43,8 +52,7 @@ void run(const SwiGlu& op) {
     const std::int64_t width = op.y.shape()[1];
     for (std::int64_t row = 0; row < op.y.shape()[0]; ++row) {
       for (std::int64_t i = 0; i < width; ++i) {
-        const double gate = gate_up(row, i);
-        y.set(row, i, gate * sigmoid(gate) * gate_up(row, width + i));
+        y.set(row, i, gated(op.gate, gate_up(row, i)) * gate_up(row, width + i));
       }
     }
   });
@@ -58,9 +66,8 @@ void run(const SwiGluBackward& op) {
       for (std::int64_t i = 0; i < width; ++i) {
         const double gate = gate_up(row, i);
         const double up = gate_up(row, width + i);
-        const double s = sigmoid(gate);
-        dgate_up.set(row, i, dy(row, i) * up * s * (1 + gate * (1 - s)));
-        dgate_up.set(row, width + i, dy(row, i) * gate * s);
+        dgate_up.set(row, i, dy(row, i) * up * gate_slope(op.gate, gate));
+        dgate_up.set(row, width + i, dy(row, i) * gated(op.gate, gate));
       }
     }
   });
@@ -87,6 +94,13 @@ void run(const Scale& op) {
   with_float_type(op.x.dtype(), [&]<class T>(T) {
     const Elements<T> x(op.x);
     for (std::int64_t i = 0; i < count(op.x); ++i) x.set(i, x[i] * op.factor);
+  });
+}
+
+void run(const SoftCap& op) {
+  with_float_type(op.x.dtype(), [&]<class T>(T) {
+    const Elements<T> x(op.x);
+    for (std::int64_t i = 0; i < count(op.x); ++i) x.set(i, op.cap * std::tanh(x[i] / op.cap));
   });
 }
 

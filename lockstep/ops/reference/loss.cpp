@@ -94,8 +94,9 @@ void run_typed(const CrossEntropy& op) {
     losses.set(row, log_sum - of_target);
     for (std::int64_t i = 0; op.gradient && i < classes; ++i) {
       const double p = counts ? std::exp(logits(row, i) - log_sum) : 0;
+      const double capped = op.softcap > 0 ? logits(row, i) / op.softcap : 0;
       const bool is_target = op.first_class + i == target;
-      logits.set(row, i, counts ? factor * (p - (is_target ? 1 : 0)) : 0);
+      logits.set(row, i, counts ? factor * (p - (is_target ? 1 : 0)) * (1 - capped * capped) : 0);
     }
   }
 }

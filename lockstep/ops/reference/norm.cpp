@@ -36,6 +36,7 @@ void run_typed(const Norm& op) {
   const Elements<T> sum(branch.given() ? op.sum : op.x);
   const Elements<S> means(op.mean), rstds(op.rstd);
   const std::int64_t width = op.x.shape()[1];
+  const double one = op.above_one ? 1 : 0;
   for (std::int64_t row = 0; row < op.x.shape()[0]; ++row) {
     for (std::int64_t i = 0; branch.given() && i < width; ++i) {
       sum.set(row, i, x(row, i) + branch(row, i) * dropout_factor(op.dropout, row * width + i));
@@ -43,7 +44,7 @@ void run_typed(const Norm& op) {
     const Statistics of_row = statistics(op, sum, row);
     for (std::int64_t i = 0; i < width; ++i) {
       const double normed = (sum(row, i) - of_row.mean) * of_row.rstd;
-      y.set(row, i, normed * gain[i] + (bias.given() ? bias[i] : 0));
+      y.set(row, i, normed * (one + gain[i]) + (bias.given() ? bias[i] : 0));
     }
     if (means.given()) means.set(row, of_row.mean);
     rstds.set(row, of_row.rstd);
@@ -58,6 +59,7 @@ void run_typed(const NormBackward& op) {
       dbranch(op.dbranch);
   const Elements<S> means(op.mean), rstds(op.rstd);
   const std::int64_t width = op.dy.shape()[1];
+  const double one = op.above_one ? 1 : 0;
   std::vector<double> dgain(static_cast<std::size_t>(width)), dbias(dgain), normed(dgain);
   for (std::int64_t row = 0; row < op.dy.shape()[0]; ++row) {
     const double mean = means.given() ? means[row] : 0;
@@ -67,14 +69,15 @@ void run_typed(const NormBackward& op) {
       normed[at] = (sum(row, i) - mean) * rstds[row];
       dgain[at] += dy(row, i) * normed[at];
       dbias[at] += dy(row, i);
-      average += dy(row, i) * gain[i];
-      average_normed += dy(row, i) * gain[i] * normed[at];
+      average += dy(row, i) * (one + gain[i]);
+      average_normed += dy(row, i) * (one + gain[i]) * normed[at];
     }
     average = op.kind == NormKind::kLayer ? average / static_cast<double>(width) : 0;
     average_normed /= static_cast<double>(width);
     for (std::int64_t i = 0; i < width; ++i) {
       const double n = normed[static_cast<std::size_t>(i)];
-      const double through = rstds[row] * (dy(row, i) * gain[i] - average - n * average_normed);
+      const double g = dy(row, i) * (one + gain[i]);
+      const double through = rstds[row] * (g - average - n * average_normed);
       dsum.set(row, i, through + (dresidual.given() ? dresidual(row, i) : 0));
       if (dbranch.given()) {
         dbranch.set(row, i, dsum(row, i) * dropout_factor(op.dropout, row * width + i));

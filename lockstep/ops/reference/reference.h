@@ -21,6 +21,7 @@ void run(const SwiGluBackward& op);
 void run(const Drop& op);
 void run(const Cast& op);
 void run(const Scale& op);
+void run(const SoftCap& op);
 void run(const Norm& op);
 void run(const NormBackward& op);
 void run(const HeadNorm& op);

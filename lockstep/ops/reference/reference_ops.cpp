@@ -21,6 +21,7 @@ class ReferenceOps final : public Ops {
   void run(const ops::Drop& op) override { checked(op); }
   void run(const ops::Cast& op) override { checked(op); }
   void run(const ops::Scale& op) override { checked(op); }
+  void run(const ops::SoftCap& op) override { checked(op); }
   void run(const ops::Norm& op) override { checked(op); }
   void run(const ops::NormBackward& op) override { checked(op); }
   void run(const ops::HeadNorm& op) override { checked(op); }

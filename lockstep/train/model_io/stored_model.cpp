@@ -41,6 +41,9 @@ ModelChoice choice_of(const nn::HuggingFaceConfig& config) {
     choice.rotary_share = *options.rotary_share;
   }
   choice.parallel_residual = options.parallel_residual.value_or(true);
+  choice.attention_softcap = options.attention_softcap.value_or(choice.attention_softcap);
+  choice.logit_softcap = options.logit_softcap.value_or(choice.logit_softcap);
+  choice.query_pre_attn_scalar = to_int(shape.query_pre_attn_scalar);
   choice.feed_forward = to_int(shape.feed_forward);
   choice.experts = to_int(shape.experts);
   choice.experts_per_token = to_int(shape.experts_per_token);

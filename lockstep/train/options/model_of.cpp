@@ -32,6 +32,10 @@ nn::ModelOptions model_options_of(const TrainOptions& options) {
   if (parts != nullptr && parts->parallel) {
     model.parallel_residual = options.model.parallel_residual;
   }
+  if (parts != nullptr && parts->soft_caps) {
+    model.attention_softcap = options.model.attention_softcap;
+    model.logit_softcap = options.model.logit_softcap;
+  }
   model.router_loss = options.model.router_loss;
   model.tensor = {.size = options.parallel.tensor,
                   .rank = options.parallel.tensor_rank,

@@ -19,9 +19,9 @@ constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "au
 constexpr std::string_view kTieNames[] = {"auto", "true", "false"};
 constexpr std::string_view kScalingNames[] = {"none", "linear", "llama3"};
 constexpr std::string_view kActivationNames[] = {"auto", "gelu_tanh", "gelu", "relu"};
-constexpr std::string_view kFamilyNames[] = {"gpt2",   "llama", "bert",     "mixtral",
-                                             "qwen3",  "phi3",  "gpt-neox", "encoder-decoder",
-                                             "linear", "custom"};
+constexpr std::string_view kFamilyNames[] = {
+    "gpt2",   "llama",           "bert",   "mixtral", "qwen3", "phi3", "gpt-neox",
+    "gemma2", "encoder-decoder", "linear", "custom"};
 
 // The names of an enumeration whose values are 0, 1, ... in this order.
 template <class Enum, std::size_t N>
@@ -50,8 +50,8 @@ void bind(Config& config, ModelChoice& model) {
   size("model.heads", model.heads, "Attention heads.");
   size("model.kv_heads", model.kv_heads, "Key/value heads; 0: as many as heads.");
   size("model.head_size", model.head_size,
-       "The width of a head, in llama, mixtral, qwen3 and phi3; 0: the hidden size divided by the "
-       "heads.");
+       "The width of a head, in llama, mixtral, qwen3, phi3 and gemma2; 0: the hidden size divided "
+       "by the heads.");
   size("model.feed_forward", model.feed_forward,
        "The feed-forward width; 0: 4 times the hidden size, in llama about 8/3.");
   size("model.vocabulary", model.vocabulary,
@@ -62,7 +62,8 @@ void bind(Config& config, ModelChoice& model) {
        "Inputs of an item, in the linear family; 0: as many as the data has.");
   config
       .bind("model.norm_epsilon", model.norm_epsilon,
-            "What norms add to the variance; 0: 1e-6 in llama and qwen3, 1e-12 in bert, else 1e-5.",
+            "What norms add to the variance; 0: 1e-6 in llama, qwen3 and gemma2, 1e-12 in bert, "
+            "else 1e-5.",
             {.min = 0, .max = 1})
       .formerly("model.epsilon");
   config
@@ -89,9 +90,16 @@ void bind(Config& config, ModelChoice& model) {
               {.min = 0, .max = 1});
   size("model.window", model.window,
        "How many tokens attention sees, its own and those before, in llama, mixtral, qwen3 and "
-       "phi3; 0: all.");
+       "phi3, and in every second layer of gemma2; 0: all.");
   size("model.unwindowed_layers", model.unwindowed_layers,
        "The first layers, whose attention sees all tokens in spite of model.window (as in Qwen2).");
+  config.bind("model.attention_softcap", model.attention_softcap,
+              "The soft cap c of attention's scores, c tanh(score / c), in gemma2; 0: none.",
+              {.min = 0, .max = 1e6});
+  config.bind("model.logit_softcap", model.logit_softcap,
+              "The soft cap of the logits, in gemma2; 0: none.", {.min = 0, .max = 1e6});
+  size("model.query_pre_attn_scalar", model.query_pre_attn_scalar,
+       "Attention's scores are divided by the root of it, in gemma2; 0: the width of a head.");
   config.bind("model.activation", model.activation, kActivationNames,
               "The activation of feed-forward networks, in gpt2 and gpt-neox: gelu_tanh, gelu "
               "(exact) or relu; auto: gelu_tanh in gpt2, gelu in gpt-neox.");
@@ -112,14 +120,15 @@ void bind(Config& config, ModelChoice& model) {
   config
       .bind("model.tie_word_embeddings", model.tie_word_embeddings, kTieNames,
             "Whether the output layer shares its weights with the token embedding; auto: true in "
-            "gpt2, bert and the encoder-decoder, else false.")
+            "gpt2, gemma2, bert and the encoder-decoder, else false.")
       .formerly("model.logits", renamed_values({{"tied", "true"}, {"own", "false"}}));
 }
 
 bool describes_sizes(const ModelChoice& model) {
-  for (const int size : {model.layers, model.hidden, model.heads, model.kv_heads, model.head_size,
-                         model.feed_forward, model.vocabulary, model.positions, model.features,
-                         model.experts, model.experts_per_token, model.window}) {
+  for (const int size :
+       {model.layers, model.hidden, model.heads, model.kv_heads, model.head_size,
+        model.feed_forward, model.vocabulary, model.positions, model.features, model.experts,
+        model.experts_per_token, model.window, model.query_pre_attn_scalar}) {
     if (size > 0) return true;
   }
   return false;
@@ -339,6 +348,7 @@ plan::ModelShape shape_of(const TrainOptions& options) {
   shape.qkv_biases = choice.qkv_bias;
   shape.window = or_usual(choice.window, 0);
   if (shape.window > 0) shape.unwindowed_layers = or_usual(choice.unwindowed_layers, 0);
+  shape.query_pre_attn_scalar = or_usual(choice.query_pre_attn_scalar, 0);
   shape.feed_forward =
       or_usual(choice.feed_forward, plan::usual_feed_forward(family, shape.hidden));
   if (shape.parts().experts) {

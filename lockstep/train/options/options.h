@@ -46,6 +46,7 @@ enum class ModelFamily : std::uint8_t {
   kQwen3,
   kPhi3,
   kGptNeox,
+  kGemma2,
   kEncoderDecoder,  // for translation
   kLinear,          // y = weight x + bias
   kCustom,          // a program makes it (set_custom_model())
@@ -92,6 +93,9 @@ struct ModelChoice {
   bool qkv_bias = false;
   int window = 0;
   int unwindowed_layers = 0;
+  double attention_softcap = plan::parts_of(plan::Family::kGemma2).attention_softcap;
+  double logit_softcap = plan::parts_of(plan::Family::kGemma2).logit_softcap;
+  int query_pre_attn_scalar = 0;
   ActivationChoice activation = ActivationChoice::kAuto;
   bool parallel_residual = true;
   double dropout = 0;

@@ -106,8 +106,15 @@ std::string window(const Facts& facts) {
 
 std::string unwindowed_layers(const Facts& facts) {
   if (std::string why = window(facts); !why.empty()) return why;
-  return when(facts.options.train.model.window == 0 && !is_custom(facts),
-              "with model.window = 0 no layer has a window");
+  if (facts.options.train.model.window == 0 && !is_custom(facts)) {
+    return "with model.window = 0 no layer has a window";
+  }
+  return when(!is_custom(facts) && has_part(facts, &plan::FamilyParts::alternating),
+              "in gemma2 every second layer has a window");
+}
+
+std::string of_soft_caps(const Facts& facts) {
+  return of_part(facts, &plan::FamilyParts::soft_caps, "soft caps and a scale of queries");
 }
 
 std::string activation(const Facts& facts) {
@@ -222,6 +229,9 @@ constexpr SettingRule kLearningRules[] = {
     {"model.rotary_share", rotary_share},
     {"model.window", window},
     {"model.unwindowed_layers", unwindowed_layers},
+    {"model.attention_softcap", of_soft_caps},
+    {"model.logit_softcap", of_soft_caps},
+    {"model.query_pre_attn_scalar", of_soft_caps},
     {"model.activation", activation},
     {"model.parallel_residual", parallel_residual},
     {"model.rope_theta", of_rotary},

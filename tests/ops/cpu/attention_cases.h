@@ -32,12 +32,13 @@ struct Case {
   double dropout = 0;
   float size = 1;  // of the elements of q and k
   float sign = 1;  // of the scale
+  float softcap = 0;
   std::string text() const {
     return fmt::format(
-        "batch {} queries {} keys {} heads {}/{} of {} {} {} window {} mask {} dropout {}",
+        "batch {} queries {} keys {} heads {}/{} of {} {} {} window {} mask {} dropout {} cap {}",
         shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads, shape.head_size,
         shape.causal ? "causal" : "", name(shape.dtype), shape.window, static_cast<int>(mask),
-        dropout);
+        dropout, softcap);
   }
 };
 
@@ -150,6 +151,7 @@ inline ops::Dropout dropout_of(const Case& c) {
 inline ops::Attention forward_of(const Case& c, const Inputs& in, const Results& to) {
   return {.shape = c.shape,
           .scale = c.sign / std::sqrt(static_cast<float>(c.shape.head_size)),
+          .softcap = c.softcap,
           .q = in.q(),
           .k = in.k(),
           .v = in.v(),
@@ -164,6 +166,7 @@ inline ops::AttentionBackward backward_of(const Case& c, const Inputs& in, const
   const ops::Attention forward = forward_of(c, in, to);
   return {.shape = c.shape,
           .scale = forward.scale,
+          .softcap = forward.softcap,
           .q = forward.q,
           .k = forward.k,
           .v = forward.v,

@@ -80,6 +80,47 @@ TEST(Attention, SeesNothingOutsideOfAWindow) {
   }
 }
 
+// Caps far below the scores, among them and far above.
+TEST(Attention, CapsScoresSoftly) {
+  for (const float softcap : {0.25f, 1.5f, 50.0f}) {
+    for (const Isa isa : available_isas()) {
+      for (const DType dtype : kAttentionTypes) {
+        for (const bool causal : {false, true}) {
+          expect_agreement({.shape = shape_of(1, 67, 130, 4, 2, 17, causal, dtype),
+                            .mask = causal ? Mask::kSome : Mask::kNone,
+                            .dropout = causal ? 0 : 0.2,
+                            .softcap = softcap},
+                           isa);
+        }
+        expect_agreement({.shape = windowed(shape_of(2, 150, 150, 2, 1, 64, true, dtype), 70),
+                          .mask = Mask::kAllOfOneSequence,
+                          .softcap = softcap},
+                         isa);
+        expect_agreement({.shape = shape_of(1, 200, 5, 1, 1, 16, true, dtype), .softcap = softcap},
+                         isa);
+      }
+      expect_agreement(
+          {.shape = shape_of(1, 70, 70, 2, 1, 16, true), .sign = -1, .softcap = softcap}, isa);
+    }
+  }
+}
+
+// Scores up to 1e4 are all at the cap or below, and their gradients vanish.
+TEST(Attention, CapsLargeScores) {
+  for (const Isa isa : available_isas()) {
+    const Case c{.shape = shape_of(1, 130, 130, 1, 1, 64, true), .size = 50, .softcap = 30};
+    const Inputs in(c);
+    const Results expected = reference(c, in);
+    const Results results = blocked(c, in, isa, 2, &expected);
+    EXPECT_LE(distance(results.log_sum, expected.log_sum), 4e-6);
+    EXPECT_LE(distance(results.out, expected.out), 4e-4);
+    EXPECT_LE(distance(results.dkeys_values, expected.dkeys_values), 4e-4);
+    for (std::size_t i = 0; i < results.log_sum.tensor.elements(); ++i) {
+      EXPECT_LE(element(results.log_sum, i), 30 + std::log(130.0f)) << i;
+    }
+  }
+}
+
 TEST(Attention, KeysOutsideOfAWindowMayHoldAnything) {
   const Case c{.shape = windowed(shape_of(1, 2, 150, 1, 1, 16), 20)};
   const Inputs in(c), spoilt(c);
@@ -237,6 +278,15 @@ TEST(AttentionInTiles, AgreesWithTheReference) {
                       .mask = Mask::kAllOfOneSequence},
                      computer);
     expect_agreement({.shape = shape(66, 67, 48, true)}, computer);  // is not done in tiles
+    for (const float softcap : {0.25f, 1.5f, 50.0f}) {
+      expect_agreement({.shape = shape(70, 130, 64, true), .softcap = softcap}, computer);
+      expect_agreement({.shape = shape(67, 130, 32, true),
+                        .mask = Mask::kSome,
+                        .dropout = 0.3,
+                        .sign = -1,
+                        .softcap = softcap},
+                       computer, 3);
+    }
   }
 }
 

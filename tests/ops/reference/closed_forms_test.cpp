@@ -91,6 +91,19 @@ TEST(SwiGlu, TakesGatesThenUps) {
   EXPECT_THAT(y, Pointwise(FloatNear(1e-5f), {0.f, 7 * 0.7310586f}));
 }
 
+TEST(SwiGlu, HasGelusGateToo) {
+  std::vector<float> gate_up = {0, 1, 5, 7}, y(2);
+  reference().run(ops::SwiGlu{
+      .gate_up = view(gate_up, {1, 4}), .y = view(y, {1, 2}), .gate = ops::Gate::kGeluTanh});
+  EXPECT_THAT(y, Pointwise(FloatNear(1e-5f), {0.f, 7 * 0.841192f}));
+}
+
+TEST(SoftCap, IsTheIdentityNearZeroAndTheCapFarOut) {
+  std::vector<float> x = {0, 1e-4f, 3 * std::atanh(0.5f), 1e6f, -1e6f};
+  reference().run(ops::SoftCap{.x = view(x, {5}), .cap = 3});
+  EXPECT_THAT(x, Pointwise(FloatNear(1e-7f), {0.f, 1e-4f, 1.5f, 3.f, -3.f}));
+}
+
 TEST(Drop, KeepsWhatTheCounterKeepsAndMakesUpForTheRest) {
   constexpr std::int64_t kCount = 4000;
   std::vector<float> x(kCount, 3.f), y(kCount);
@@ -157,6 +170,19 @@ TEST(Norm, OfTheRootMeanSquareTakesTheBranchIn) {
   EXPECT_THAT(y, Pointwise(FloatNear(1e-5f), {3 * unit, 40 * unit}));
 }
 
+TEST(Norm, WithGainsAboveOneIsThatOfOneMore) {
+  std::vector<float> x = {3, 4}, gain = {0, 9}, y(2), rstd(1);
+  reference().run(ops::Norm{.kind = ops::NormKind::kRms,
+                            .epsilon = 0,
+                            .x = view(x, {1, 2}),
+                            .gain = view(gain, {2}),
+                            .y = view(y, {1, 2}),
+                            .rstd = view(rstd, {1}),
+                            .above_one = true});
+  const float unit = 1 / std::sqrt(12.5f);
+  EXPECT_THAT(y, Pointwise(FloatNear(1e-5f), {3 * unit, 40 * unit}));
+}
+
 TEST(Embedding, AddsTokenPositionAndType) {
   std::vector<std::int32_t> tokens = {2, 0, 1, 2}, types = {0, 1, 0, 1};
   std::vector<float> of_token = {1, 2, 3}, of_position = {10, 20}, of_type = {100, 200}, y(4);
@@ -190,6 +216,7 @@ struct SmallAttention {
   std::vector<float> q = {1, 1}, k = {0, std::log(3.f), 5, 9}, v = {8, 4, 6, 2};
   std::vector<std::uint8_t> mask = {1, 1, 1, 0};
   std::vector<float> out = {7, 7}, log_sum = {7, 7}, probabilities = {7, 7, 7, 7};
+  float softcap = 0;
 
   void run(bool causal) {
     reference().run(ops::Attention{.shape = {.batch = 2,
@@ -199,6 +226,7 @@ struct SmallAttention {
                                              .kv_heads = 1,
                                              .head_size = 1,
                                              .causal = causal},
+                                   .softcap = softcap,
                                    .q = {view(q, {2, 1})},
                                    .k = {view(k, {4, 1})},
                                    .v = {view(v, {4, 1})},
@@ -215,6 +243,16 @@ TEST(Attention, WeighsValuesByTheSoftmaxOfTheScores) {
   EXPECT_THAT(attention.probabilities, Pointwise(FloatNear(1e-6f), {0.25f, 0.75f, 1.f, 0.f}));
   EXPECT_THAT(attention.out, Pointwise(FloatNear(1e-6f), {5.f, 6.f}));
   EXPECT_THAT(attention.log_sum, Pointwise(FloatNear(1e-6f), {std::log(4.f), 5.f}));
+}
+
+TEST(Attention, CapsScoresBeforeItHidesThem) {
+  SmallAttention attention;
+  attention.softcap = 2;
+  attention.k[1] = 2 * std::atanh(std::log(3.f) / 2);  // capped, the logarithm of 3 again
+  attention.run(false);
+  EXPECT_THAT(attention.probabilities, Pointwise(FloatNear(1e-6f), {0.25f, 0.75f, 1.f, 0.f}));
+  EXPECT_THAT(attention.out, Pointwise(FloatNear(1e-6f), {5.f, 6.f}));
+  EXPECT_THAT(attention.log_sum, Pointwise(FloatNear(1e-6f), {std::log(4.f), 2 * std::tanh(2.5f)}));
 }
 
 TEST(Attention, OfAQueryBehindAllKeysSeesAllOfThem) {

@@ -19,9 +19,11 @@ namespace lockstep::train {
 
 // Those of make_fixtures.py.
 inline constexpr const char* kFixtureModels[] = {
-    "gpt2",     "llama",           "bert",           "mixtral",     "llama3",    "mistral",
-    "qwen2",    "qwen3",           "phi3",           "phi3_window", "gpt2_relu", "gpt2_gelu",
-    "gpt_neox", "gpt_neox_serial", "mistral_window", "qwen2_window"};
+    "gpt2",     "llama",           "bert",           "mixtral",
+    "llama3",   "mistral",         "qwen2",          "qwen3",
+    "phi3",     "phi3_window",     "gpt2_relu",      "gpt2_gelu",
+    "gpt_neox", "gpt_neox_serial", "mistral_window", "qwen2_window",
+    "gemma2",   "gemma2_uncapped"};
 
 inline std::string path_of_fixture(const std::string& name) {
   return in_sources("tests/fixtures/") + name;
@@ -53,6 +55,10 @@ class Fixture {
     options.model.qkv_bias = sizes.value("qkv_bias", false);
     options.model.window = sizes.value("window", 0);
     options.model.unwindowed_layers = sizes.value("unwindowed_layers", 0);
+    options.model.attention_softcap =
+        sizes.value("attention_softcap", options.model.attention_softcap);
+    options.model.logit_softcap = sizes.value("logit_softcap", options.model.logit_softcap);
+    options.model.query_pre_attn_scalar = sizes.value("query_pre_attn_scalar", 0);
     options.model.rotary_share = sizes.value("rotary_share", 0.0);
     options.model.parallel_residual = sizes.value("parallel_residual", true);
     options.model.activation = activation_named(sizes.value("activation", "auto"));

@@ -108,6 +108,9 @@ TEST_P(Interchange, AnExportHasEveryTensorBitForBitInOneFileOrMany) {
     EXPECT_EQ(parsed.shape.head_width(), original.shape.head_width());
     EXPECT_EQ(parsed.shape.window, original.shape.window);
     EXPECT_EQ(parsed.shape.unwindowed_layers, original.shape.unwindowed_layers);
+    EXPECT_EQ(parsed.shape.query_pre_attn_scalar, original.shape.query_pre_attn_scalar);
+    EXPECT_EQ(parsed.options.attention_softcap, original.options.attention_softcap);
+    EXPECT_EQ(parsed.options.logit_softcap, original.options.logit_softcap);
     EXPECT_EQ(parsed.options.activation, original.options.activation);
     EXPECT_EQ(parsed.options.rotary_share, original.options.rotary_share);
     EXPECT_EQ(parsed.options.parallel_residual, original.options.parallel_residual);
@@ -310,6 +313,13 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
       {"phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"longrope\"", "rope_parameters"},
       {"phi3_window", "\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 0.3",
        "even number", ErrorCode::kInvalidArgument},
+      {"gemma2", "\"full_attention\",\n    \"sliding_attention\"",
+       "\"sliding_attention\",\n    \"full_attention\"", "layer_types"},
+      {"gemma2", "\"gelu_pytorch_tanh\"", "\"gelu\"", "hidden_activation"},
+      {"gemma2", "\"use_bidirectional_attention\": null", "\"use_bidirectional_attention\": true",
+       "use_bidirectional_attention"},
+      {"gemma2", "\"attn_logit_softcapping\": 1.5", "\"attn_logit_softcapping\": -1.5",
+       "attn_logit_softcapping", ErrorCode::kInvalidArgument},
       {"gpt_neox", "\"gelu\"", "\"swish\"", "hidden_act"},
       {"gpt_neox", "\"attention_bias\": true", "\"attention_bias\": false", "attention_bias"},
       {"llama", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},

@@ -1,5 +1,4 @@
-// What attention in a ring does not support is refused before a run, or done without; a GPU has all
-// parts of models.
+// What a ring or a GPU does not support of a model is refused before a run, or done without.
 #include "lockstep/train/options/ring_limit.h"
 
 #include <gtest/gtest.h>
@@ -53,6 +52,15 @@ TEST(RingLimit, AGpuHasAllPartsOfModels) {
   TrainOptions divided = with_family(ModelFamily::kMixtral);
   divided.parallel.expert = 2;
   EXPECT_EQ(refusal_of_gpu(divided), "");
+}
+
+TEST(RingLimit, AGpuRefusesThePartsOfGemma2) {
+  EXPECT_EQ(refusal_of_gpu(with_family(ModelFamily::kGemma2)),
+            "run.device = \"cuda\" does not support the norms, gates and soft caps of models of "
+            "family gemma2; take another family, or set run.device = \"cpu\"");
+  TrainOptions options = with_family(ModelFamily::kGemma2);
+  options.device = "auto";
+  EXPECT_EQ(device_of(options), Device{});
 }
 
 TEST(RingLimit, AWindowIsThatOfAModelByItsName) {

@@ -154,6 +154,7 @@ TEST_F(BlockNorms, OfTensorGroupsAreThoseOfOneWorker) {
     }
   };
   expect_all({"model.family=gpt2"}, meshes);
+  expect_all(with_window(kCappedGemma2), meshes);
   expect_all(mixtral, of_experts);
 }
 

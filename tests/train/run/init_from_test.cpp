@@ -47,6 +47,9 @@ const Mesh kMeshes[] = {
     {"gpt_neox", 3, {"parallel.tensor=3"}},
     {"gpt_neox", 6, {"parallel.tensor=3", "parallel.pipeline=2"}},
     {"phi3", 3, {"parallel.tensor=3"}},
+    {"gemma2", 2, {"parallel.tensor=2", "parallel.sequence=true"}},
+    {"gemma2", 6, {"parallel.tensor=2", "parallel.pipeline=3"}},
+    {"gemma2", 4, {"parallel.tensor=2", "parallel.zero=3"}},
     {"mixtral", 5, {"parallel.expert=5", "train.micro_batch_size=1", "train.global_batch_size=10"}},
     {"mixtral", 2, {"parallel.tensor=2"}},
 };

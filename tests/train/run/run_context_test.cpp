@@ -82,9 +82,9 @@ constexpr const char* kAttentions[] = {"heads", "ring"};
 
 TEST_F(RunContext, LossesAndNormsOfEveryMeshAreThoseOfOneWorker) {
   int number = 0;
-  for (const std::string family : {"gpt2", "llama", "bert", "mixtral"}) {
-    const Settings model = {"model.family=" + family,
-                            "model.kv_heads=" + std::string(family == "llama" ? "6" : "12")};
+  for (const std::string family : {"gpt2", "llama", "bert", "mixtral", "gemma2"}) {
+    Settings model = family == "gemma2" ? kCappedGemma2 : Settings{"model.family=" + family};
+    model.push_back("model.kv_heads=" + std::string(family == "llama" ? "6" : "12"));
     const std::string one = "one" + std::to_string(number);
     run(one, {}, 20, model);
     const Curve alone = curve(one);

@@ -145,8 +145,8 @@ TEST_F(RunPipeline, TheTreeGivesTheBitsOfOneWorkerWithZero) {
 // separately: other bits, the same losses.
 TEST_F(RunPipeline, ATableThatStagesShareFollowsOneWorker) {
   int number = 0;
-  for (const Settings& model :
-       {Settings{"model.family=gpt2"}, Settings{"model.family=bert"}, translation()}) {
+  for (const Settings& model : {Settings{"model.family=gpt2"}, Settings{"model.family=bert"},
+                                translation(), with_window(kCappedGemma2)}) {
     const std::string one = "one" + std::to_string(number);
     run(one, {}, 20, model);
     for (const Mesh& mesh :

@@ -46,8 +46,8 @@ constexpr Mesh kMeshes[] = {{1, 2, 0}, {1, 4, 0}, {2, 2, 0}, {2, 2, 1},       {2
 
 TEST_F(RunTensor, LossesAndNormsOfEveryMeshAreThoseOfOneWorker) {
   int number = 0;
-  for (const std::string family : {"gpt2", "llama", "bert", "mixtral"}) {
-    const std::vector<std::string> model = {"model.family=" + family};
+  for (const std::string family : {"gpt2", "llama", "bert", "mixtral", "gemma2"}) {
+    const Settings model = family == "gemma2" ? kCappedGemma2 : Settings{"model.family=" + family};
     const std::string one = "one" + std::to_string(number);
     run(one, {}, 20, model);
     const Curve alone = curve(one);

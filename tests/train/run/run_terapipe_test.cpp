@@ -61,7 +61,8 @@ class RunTeraPipe : public ThreadRuns {
 TEST_F(RunTeraPipe, EveryMeshFollowsOneWorker) {
   int number = 0;
   for (const Settings& model :
-       {Settings{"model.family=gpt2"}, Settings{"model.family=llama", "model.kv_heads=2"}}) {
+       {Settings{"model.family=gpt2"}, Settings{"model.family=llama", "model.kv_heads=2"},
+        with_window(kCappedGemma2)}) {
     const std::string one = "one" + std::to_string(number);
     run(one, {}, 20, model);
     for (const Mesh& mesh : {Mesh{.pipeline = 2, .slices = 2}, Mesh{.pipeline = 4, .slices = 3},

@@ -25,6 +25,17 @@ namespace lockstep::train {
 
 using Settings = std::vector<std::string>;
 
+// Gemma 2 with caps among the scores and logits of small runs. A higher learning rate would turn
+// rounding errors of gradients near 0 into steps of Adam, which the losses then show.
+inline const Settings kCappedGemma2 = {"model.family=gemma2", "model.attention_softcap=1.5",
+                                       "model.logit_softcap=6", "model.query_pre_attn_scalar=5",
+                                       "optimizer.learning_rate=0.001"};
+// Narrower than their sequences.
+inline Settings with_window(Settings model) {
+  model.emplace_back("model.window=3");
+  return model;
+}
+
 // Of every step, as metrics.jsonl has it.
 struct Curve {
   std::vector<double> losses, norms, validations;

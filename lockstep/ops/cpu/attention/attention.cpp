@@ -41,6 +41,7 @@ AttentionCall call_of(const Op& op) {
           .causal = shape.causal,
           .window = whole(shape.window),
           .scale = op.scale,
+          .softcap = op.softcap,
           .q = rows_of(op.q),
           .k = rows_of(op.k),
           .v = rows_of(op.v),

@@ -5,7 +5,11 @@
 //
 //   dvalue[key] = sum over queries of p kept dout        dscore = p (dp - expected)
 //   dkey[key]   = sum over queries of dscore scale query dquery = scale sum over keys of dscore key
+//
+// With a soft cap dscore is also multiplied by its slope at the score.
 #pragma once
+
+#include <type_traits>
 
 #include "lockstep/base/simd/softmax.inl"
 #include "lockstep/ops/cpu/attention/dropout.inl"
@@ -17,27 +21,30 @@ using namespace simd;
 
 // What a score and its dprobability become: the probability after dropout, and the dscore. Of some
 // vectors at once, so that none waits for another.
-template <bool kDropout, std::size_t kVectors>
+template <bool kDropout, bool kCapped, std::size_t kVectors>
 [[gnu::always_inline]] inline void weigh_vectors(float* score, float* dscore, const float* kept,
-                                                 const float* log_sums, const float* expected) {
-  Floats probability[kVectors], dprobability[kVectors];
+                                                 const float* log_sums, const float* expected,
+                                                 float softcap) {
+  Floats probability[kVectors], dprobability[kVectors], slope[kVectors];
 #pragma GCC unroll 4
   for (std::size_t v = 0; v < kVectors; ++v) {
     probability[v] = exp_of_score(load(score + v * kLanes) - load(log_sums + v * kLanes));
     dprobability[v] = load(dscore + v * kLanes);
+    if (kCapped) slope[v] = soft_cap_slope(load(score + v * kLanes), softcap);
   }
 #pragma GCC unroll 4
   for (std::size_t v = 0; v < kVectors; ++v) {
     const Floats factor = kDropout ? load(kept + v * kLanes) : splat(1);
     const Floats dp = kDropout ? dprobability[v] * factor : dprobability[v];
     store(score + v * kLanes, kDropout ? probability[v] * factor : probability[v]);
-    store(dscore + v * kLanes, probability[v] * (dp - load(expected + v * kLanes)));
+    const Floats dcapped = probability[v] * (dp - load(expected + v * kLanes));
+    store(dscore + v * kLanes, kCapped ? dcapped * slope[v] : dcapped);
   }
 }
 
-template <bool kDropout>
+template <bool kDropout, bool kCapped>
 void weigh(const Meeting& at, const Matrix& scores, const Matrix& dscores, const Matrix& kept,
-           const float* log_sums, const float* expected) {
+           const float* log_sums, const float* expected, float softcap) {
   constexpr std::size_t kVectors = 2;
   const std::size_t end = padded(at.tile.count);
   for (std::size_t j = 0; j < at.block.count; ++j) {
@@ -46,11 +53,12 @@ void weigh(const Meeting& at, const Matrix& scores, const Matrix& dscores, const
     const float* kept_row = kept.row(j);
     std::size_t i = first_column(at.sight, round_down(j, kPatchRows));
     for (; i + kVectors * kLanes <= end; i += kVectors * kLanes) {
-      weigh_vectors<kDropout, kVectors>(score + i, dscore + i, kept_row + i, log_sums + i,
-                                        expected + i);
+      weigh_vectors<kDropout, kCapped, kVectors>(score + i, dscore + i, kept_row + i, log_sums + i,
+                                                 expected + i, softcap);
     }
     for (; i < end; i += kLanes) {
-      weigh_vectors<kDropout, 1>(score + i, dscore + i, kept_row + i, log_sums + i, expected + i);
+      weigh_vectors<kDropout, kCapped, 1>(score + i, dscore + i, kept_row + i, log_sums + i,
+                                          expected + i, softcap);
     }
   }
 }
@@ -173,12 +181,17 @@ class BackwardHead {
     const float* expected = workspace_.expected + t * kAttentionBlock;
     key_by_query(at, keys(), of_tile_transposed(workspace_.queries_transposed, t), scores());
     key_by_query(at, values(), of_tile_transposed(workspace_.dout_transposed, t), dscores());
+    cap_scores(at, scores(), call_.softcap);
     hide(at, scores());
+    const auto weigh_all = [&]<bool kDropout>(std::bool_constant<kDropout>) {
+      const auto weigh_them = call_.softcap > 0 ? weigh<kDropout, true> : weigh<kDropout, false>;
+      weigh_them(at, scores(), dscores(), kept(), log_sums, expected, call_.softcap);
+    };
     if (call_.dropout.given) {
       fill_kept(call_, strip, at, kept());
-      weigh<true>(at, scores(), dscores(), kept(), log_sums, expected);
+      weigh_all(std::true_type());
     } else {
-      weigh<false>(at, scores(), dscores(), kept(), log_sums, expected);
+      weigh_all(std::false_type());
     }
     if (part_.of_keys) {
       add_over_queries(at, scores(), of_tile(workspace_.dout, t), dvalues(b));

@@ -139,9 +139,15 @@ class ForwardStrip {
     fill(totals(t), kAttentionBlock, 0);
   }
 
-  void meet(const Meeting& at, std::size_t t) {
+  // Hidden ones are -infinity.
+  void compute_scores(const Meeting& at, std::size_t t) {
     key_by_query(at, keys(), queries_transposed(t), scores());
+    cap_scores(at, scores(), call_.softcap);
     hide(at, scores());
+  }
+
+  void meet(const Meeting& at, std::size_t t) {
+    compute_scores(at, t);
     soften(at, scores(), largest(t), totals(t), workspace_.rescale);
     if (call_.dropout.given) {
       fill_kept(call_, strip_, at, kept());
@@ -176,8 +182,7 @@ class ForwardStrip {
       for (std::size_t t = 0; t < tiles_of(strip_); ++t) {
         const Tile tile(strip_, t);
         const Meeting at{tile, block, Sight(call_, tile, block)};
-        key_by_query(at, keys(), queries_transposed(t), scores());
-        hide(at, scores());
+        compute_scores(at, t);
         write_probabilities_of(call_, strip_, at, scores(), largest(t));
       }
     }

@@ -46,6 +46,7 @@ struct AttentionCall {
   bool causal = false;
   std::size_t window = 0;  // 0: none
   float scale = 1;
+  float softcap = 0;  // 0: none
   HeadRows q, k, v, out;
   const std::uint8_t* key_mask = nullptr;
   AttentionDropout dropout;

@@ -34,6 +34,7 @@ class AttentionRow {
       prefetch_ahead(keys_, key);
       workspace_.scores[key] = mask_ == nullptr || mask_[key] != 0 ? score(key) : -kInfinity;
     }
+    if (call_.softcap > 0) cap_all();
     const float largest = largest_score();
     const float total = soften_scores(largest == -kInfinity ? 0 : largest);
     call_.log_sum[row_] = largest + __builtin_logf(total);
@@ -51,6 +52,15 @@ class AttentionRow {
     const T* row = keys_.row(key);
     return sum_over(call_.head_size, [&](std::size_t i, auto part) {
       return load_some(workspace_.query + i, part) * load_some(row + i, part);
+    });
+  }
+
+  // But for those that are hidden.
+  void cap_all() const {
+    for_vectors(count_, [&](std::size_t i, auto part) {
+      const Floats score = load_some(workspace_.scores + i, part);
+      const Floats capped = soft_cap(score, call_.softcap);
+      store_some(workspace_.scores + i, score == splat(-kInfinity) ? score : capped, part);
     });
   }
 

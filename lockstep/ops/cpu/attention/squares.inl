@@ -112,12 +112,13 @@ inline void store_pairs(BFloat16* to, Floats even, Floats odd) {
   store(reinterpret_cast<float*>(to), (Floats)pairs);
 }
 
-// Scores times a scale that is not positive; such a scale would turn the -infinity of masked keys
-// into +infinity.
-inline float scale_beside(const Matrix& scores, float scale) {
-  if (scale > 0) return scale;
+// What scores are still to be multiplied by. A soft cap needs them scaled; and a scale that is not
+// positive would turn the -infinity of masked keys into +infinity.
+inline float scale_beside(const Matrix& scores, const AttentionCall& call) {
+  if (call.softcap == 0 && call.scale > 0) return call.scale;
   for (std::size_t i = 0; i < kBlockElements; i += kLanes) {
-    store(scores.data + i, load(scores.data + i) * scale);
+    const Floats scaled = load(scores.data + i) * call.scale;
+    store(scores.data + i, call.softcap > 0 ? soft_cap(scaled, call.softcap) : scaled);
   }
   return 1;
 }

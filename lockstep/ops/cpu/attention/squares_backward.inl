@@ -29,9 +29,9 @@ struct PackedWeights {
 
 // Keys and queries that only pad a block get zeros.
 template <bool kDropout>
-void weigh_packed(const Meeting& at, const Matrix& scores, float scale, const Matrix& dweights,
-                  const Matrix& kept, const float* log_sums, const float* expected,
-                  const PackedWeights& to) {
+void weigh_packed(const Meeting& at, const Matrix& scores, float scale, float softcap,
+                  const Matrix& dweights, const Matrix& kept, const float* log_sums,
+                  const float* expected, const PackedWeights& to) {
   for (std::size_t key = 0; key < kAttentionBlock; key += 2) {
     for (std::size_t i = 0; i < kAttentionBlock; i += kLanes) {
       const std::size_t group = i / kGroup;
@@ -41,13 +41,14 @@ void weigh_packed(const Meeting& at, const Matrix& scores, float scale, const Ma
         const std::size_t j = key + odd;
         Floats weight = {};
         if (j < at.block.count && i < at.tile.count) {
-          const Floats probability =
-              exp_of_score(load(scores.row(j) + i) * scale - load(log_sums + i));
+          const Floats score = load(scores.row(j) + i);
+          const Floats probability = exp_of_score(score * scale - load(log_sums + i));
           const Floats factor = kDropout ? load(kept.row(j) + i) : splat(1);
           weight = kDropout ? probability * factor : probability;
           const Floats dweight = load(dweights.row(j) + i);
           dscore[odd] =
               probability * ((kDropout ? dweight * factor : dweight) - load(expected + i));
+          if (softcap > 0) dscore[odd] *= soft_cap_slope(score, softcap);
         }
         store(row_at(to.weights, j, group) + lane, weight);
         store(row_at(to.dscores, j, group) + lane, dscore[odd]);
@@ -201,15 +202,17 @@ class SquaresBackward {
                                  scores());
     multiply_packed<Unit, false>(values_, kAttentionBlock, dout.rows, kAttentionBlock, size_,
                                  dweights());
-    const float scale = scale_beside(scores(), call_.scale);
+    const float scale = scale_beside(scores(), call_);
     hide(at, scores());
     const float* log_sums = workspace_.log_sums + t * kAttentionBlock;
     const float* expected = workspace_.expected + t * kAttentionBlock;
     if (call_.dropout.given) {
       fill_kept(call_, strip, at, kept());
-      weigh_packed<true>(at, scores(), scale, dweights(), kept(), log_sums, expected, packed_);
+      weigh_packed<true>(at, scores(), scale, call_.softcap, dweights(), kept(), log_sums, expected,
+                         packed_);
     } else {
-      weigh_packed<false>(at, scores(), scale, dweights(), kept(), log_sums, expected, packed_);
+      weigh_packed<false>(at, scores(), scale, call_.softcap, dweights(), kept(), log_sums,
+                          expected, packed_);
     }
     if (part_.of_keys) {
       multiply_packed<Unit, true>(packed_.weights, kAttentionBlock, dout.columns, size_,

@@ -138,7 +138,7 @@ class SquaresForward {
   float compute_scores(const Meeting& at, std::size_t t) {
     multiply_packed<Unit, false>(keys_, kAttentionBlock, queries(t), kAttentionBlock, size_,
                                  scores());
-    const float scale = scale_beside(scores(), call_.scale);
+    const float scale = scale_beside(scores(), call_);
     hide(at, scores());
     return scale;
   }

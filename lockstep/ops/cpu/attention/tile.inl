@@ -2,6 +2,7 @@
 // keys a query sees. Part of attention's kernels.
 #pragma once
 
+#include "lockstep/base/simd/soft_cap.inl"
 #include "lockstep/ops/cpu/attention/product.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
@@ -247,6 +248,18 @@ inline void add_over_queries(const Meeting& at, const Matrix& weights, const Mat
     const std::size_t begin = round_down(at.sight.first_query(j), kLanes);
     multiply_rows<Left::kRows, Start::kFormer>(weights, right, c, j, {0, right.stride},
                                                {begin, padded(at.tile.count)});
+  }
+}
+
+// Of the scores that key_by_query() has written, before they are hidden.
+inline void cap_scores(const Meeting& at, const Matrix& scores, float softcap) {
+  if (softcap == 0) return;
+  const std::size_t end = padded(at.tile.count);
+  for (std::size_t j = 0; j < at.block.count; ++j) {
+    float* row = scores.row(j);
+    for (std::size_t i = first_column(at.sight, round_down(j, kPatchRows)); i < end; i += kLanes) {
+      store(row + i, soft_cap(load(row + i), softcap));
+    }
   }
 }
 

@@ -67,7 +67,9 @@ void run(const Cpu& cpu, const ops::Add& call) {
 
 void run(const Cpu& cpu, const ops::SwiGlu& call) {
   ops::check(call);
-  const auto kernel = elementwise_kernels(cpu.isa).swiglu[call.y.dtype()];
+  const ElementwiseKernels& kernels = elementwise_kernels(cpu.isa);
+  const auto kernel =
+      (call.gate == ops::Gate::kSilu ? kernels.swiglu : kernels.geglu)[call.y.dtype()];
   const auto rows = static_cast<std::size_t>(call.y.shape()[0]);
   const auto width = static_cast<std::size_t>(call.y.shape()[1]);
   const std::size_t row_bytes = width * size_of(call.y.dtype());
@@ -79,7 +81,9 @@ void run(const Cpu& cpu, const ops::SwiGlu& call) {
 
 void run(const Cpu& cpu, const ops::SwiGluBackward& call) {
   ops::check(call);
-  const auto kernel = elementwise_kernels(cpu.isa).swiglu_backward[call.dy.dtype()];
+  const ElementwiseKernels& kernels = elementwise_kernels(cpu.isa);
+  const bool silu = call.gate == ops::Gate::kSilu;
+  const auto kernel = (silu ? kernels.swiglu_backward : kernels.geglu_backward)[call.dy.dtype()];
   const auto rows = static_cast<std::size_t>(call.dy.shape()[0]);
   const auto width = static_cast<std::size_t>(call.dy.shape()[1]);
   const std::size_t row_bytes = width * size_of(call.dy.dtype());
@@ -136,6 +140,14 @@ void run(const Cpu& cpu, const ops::Scale& call) {
   const auto kernel = elementwise_kernels(cpu.isa).scale[call.x.dtype()];
   split_elements(cpu, call.x, 2, [&](Range range, std::size_t bytes) {
     kernel(at(call.x, bytes), static_cast<float>(call.factor), range.size());
+  });
+}
+
+void run(const Cpu& cpu, const ops::SoftCap& call) {
+  ops::check(call);
+  const auto kernel = elementwise_kernels(cpu.isa).soft_cap[call.x.dtype()];
+  split_elements(cpu, call.x, 2, [&](Range range, std::size_t bytes) {
+    kernel(at(call.x, bytes), static_cast<float>(call.cap), range.size());
   });
 }
 

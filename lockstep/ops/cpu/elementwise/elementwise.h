@@ -15,6 +15,7 @@ void run(const Cpu& cpu, const ops::SwiGluBackward& call);
 void run(const Cpu& cpu, const ops::Drop& call);
 void run(const Cpu& cpu, const ops::Cast& call);
 void run(const Cpu& cpu, const ops::Scale& call);
+void run(const Cpu& cpu, const ops::SoftCap& call);
 void run(const Cpu& cpu, const ops::Rotary& call);
 void run(const Cpu& cpu, const ops::CopyColumns& call);
 void run(const Cpu& cpu, const ops::MergeAttention& call);

@@ -1,6 +1,7 @@
 // The kernels of kernels.h for one instruction set.
 #pragma once
 
+#include "lockstep/base/simd/soft_cap.inl"
 #include "lockstep/ops/cpu/elementwise/activation.inl"
 #include "lockstep/ops/cpu/elementwise/dropout.inl"
 #include "lockstep/ops/cpu/elementwise/kernels.h"
@@ -59,8 +60,8 @@ struct Gated {
   Floats dy;
 };
 
-template <class T>
-void swiglu(const void* gate_up, void* y, std::size_t rows, std::size_t width) {
+template <class T, Function gate_function>
+void gated(const void* gate_up, void* y, std::size_t rows, std::size_t width) {
   for (std::size_t row = 0; row < rows; ++row) {
     const T* gate = static_cast<const T*>(gate_up) + row * 2 * width;
     for_vectors_by_two(
@@ -70,7 +71,7 @@ void swiglu(const void* gate_up, void* y, std::size_t rows, std::size_t width) {
         },
         [](Gated& x) {
           Floats unused;
-          x.up = silu(x.gate, unused) * x.up;
+          x.up = gate_function(x.gate, unused) * x.up;
         },
         [&](std::size_t i, auto part, const Gated& x) {
           store_some(static_cast<T*>(y) + row * width + i, x.up, part);
@@ -78,9 +79,9 @@ void swiglu(const void* gate_up, void* y, std::size_t rows, std::size_t width) {
   }
 }
 
-template <class T>
-void swiglu_backward(const void* gate_up, const void* dy, void* dgate_up, std::size_t rows,
-                     std::size_t width) {
+template <class T, Function gate_function>
+void gated_backward(const void* gate_up, const void* dy, void* dgate_up, std::size_t rows,
+                    std::size_t width) {
   for (std::size_t row = 0; row < rows; ++row) {
     const T* gate = static_cast<const T*>(gate_up) + row * 2 * width;
     T* dgate = static_cast<T*>(dgate_up) + row * 2 * width;
@@ -92,7 +93,7 @@ void swiglu_backward(const void* gate_up, const void* dy, void* dgate_up, std::s
         },
         [](Gated& x) {
           Floats slope;
-          const Floats value = silu(x.gate, slope);
+          const Floats value = gate_function(x.gate, slope);
           x.gate = x.dy * x.up * slope;
           x.up = x.dy * value;
         },
@@ -126,6 +127,12 @@ void scale(void* x, float factor, std::size_t count) {
 }
 
 template <class T>
+void cap_softly(void* x, float cap, std::size_t count) {
+  map<T>(
+      count, x, [&](Floats value) { return soft_cap(value, cap); }, static_cast<const T*>(x));
+}
+
+template <class T>
 void rotary(void* x, const float* cosines, const float* sines, std::size_t heads,
             std::size_t stride, std::size_t half) {
   for (std::size_t head = 0; head < heads; ++head) {
@@ -145,6 +152,12 @@ void rotary(void* x, const float* cosines, const float* sines, std::size_t heads
 template <Function f>
 constexpr PerType<ElementwiseKernels::Activate> kActivate{activate<float, f>, activate<BFloat16, f>,
                                                           activate<Half, f>};
+template <Function f>
+constexpr PerType<ElementwiseKernels::SwiGlu> kGated{gated<float, f>, gated<BFloat16, f>,
+                                                     gated<Half, f>};
+template <Function f>
+constexpr PerType<ElementwiseKernels::SwiGluBackward> kGatedBackward{
+    gated_backward<float, f>, gated_backward<BFloat16, f>, gated_backward<Half, f>};
 template <class From>
 constexpr PerType<ElementwiseKernels::Cast> kCast{cast<From, float>, cast<From, BFloat16>,
                                                   cast<From, Half>};
@@ -157,11 +170,14 @@ const ElementwiseKernels elementwise_kernels{
     .relu = kActivate<relu>,
     .multiply = {multiply_pair<float>, multiply_pair<BFloat16>, multiply_pair<Half>},
     .add = {add_pair<float>, add_pair<BFloat16>, add_pair<Half>},
-    .swiglu = {swiglu<float>, swiglu<BFloat16>, swiglu<Half>},
-    .swiglu_backward = {swiglu_backward<float>, swiglu_backward<BFloat16>, swiglu_backward<Half>},
+    .swiglu = kGated<silu>,
+    .geglu = kGated<gelu_tanh>,
+    .swiglu_backward = kGatedBackward<silu>,
+    .geglu_backward = kGatedBackward<gelu_tanh>,
     .drop = {drop<float>, drop<BFloat16>, drop<Half>},
     .cast = {kCast<float>, kCast<BFloat16>, kCast<Half>},
     .scale = {scale<float>, scale<BFloat16>, scale<Half>},
+    .soft_cap = {cap_softly<float>, cap_softly<BFloat16>, cap_softly<Half>},
     .rotary = {rotary<float>, rotary<BFloat16>, rotary<Half>},
 };
 

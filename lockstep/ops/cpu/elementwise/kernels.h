@@ -19,10 +19,10 @@ struct ElementwiseKernels {
   PerType<Pair> multiply, add;
 
   using SwiGlu = void (*)(const void* gate_up, void* y, std::size_t rows, std::size_t width);
-  PerType<SwiGlu> swiglu;
+  PerType<SwiGlu> swiglu, geglu;
   using SwiGluBackward = void (*)(const void* gate_up, const void* dy, void* dgate_up,
                                   std::size_t rows, std::size_t width);
-  PerType<SwiGluBackward> swiglu_backward;
+  PerType<SwiGluBackward> swiglu_backward, geglu_backward;
 
   // key.first is the position of element 0 of this call.
   using Drop = void (*)(const DropoutKey& key, const void* x, void* y, std::size_t count);
@@ -34,6 +34,9 @@ struct ElementwiseKernels {
 
   using Scale = void (*)(void* x, float factor, std::size_t count);
   PerType<Scale> scale;
+
+  using SoftCap = void (*)(void* x, float cap, std::size_t count);
+  PerType<SoftCap> soft_cap;
 
   // One row: elements (i, i + half) of every head turn by the angle of cosines[i] and sines[i].
   // Heads lie `stride` elements apart.

@@ -10,9 +10,10 @@
 namespace lockstep::cpu {
 
 struct LossKernels {
-  // Returns the loss; the logits become their gradient where asked for.
+  // Returns the loss; the logits become their gradient where asked for, with a soft cap (0: none)
+  // that of the logits before.
   using CrossEntropy = float (*)(void* logits, std::size_t classes, std::size_t target,
-                                 bool gradient, float factor);
+                                 bool gradient, float factor, float softcap);
   PerType<CrossEntropy> cross_entropy;
 
   // Of a shard of logits: the largest, and the sum of e^(x - largest).
@@ -21,10 +22,10 @@ struct LossKernels {
   };
   using LogitStatistics = Statistics (*)(void* logits, std::size_t classes);
   PerType<LogitStatistics> logit_statistics;
-  // Logits x become factor * e^(x - largest) / sum, and the target's factor * (that - 1);
-  // `target` is `classes` where it is in another shard.
+  // Logits x become factor * e^(x - largest) / sum, and the target's factor * (that - 1), times the
+  // slope of the soft cap; `target` is `classes` where it is in another shard.
   using ShardGradient = void (*)(void* logits, std::size_t classes, std::size_t target,
-                                 float largest, double sum, float factor);
+                                 float largest, double sum, float factor, float softcap);
   PerType<ShardGradient> shard_gradient;
 
   // Returns the loss; dx may be null.

@@ -73,7 +73,7 @@ void run_shard(const Cpu& cpu, const ops::CrossEntropy& call) {
       losses[row] = all.loss();
       if (!call.gradient) continue;
       kernel(logits, classes, index_in_shard(targets[row], call.first_class, classes), all.largest,
-             all.sum, static_cast<float>(call.factor));
+             all.sum, static_cast<float>(call.factor), static_cast<float>(call.softcap));
     }
   });
 }
@@ -120,7 +120,7 @@ void run(const Cpu& cpu, const ops::CrossEntropy& call) {
       std::byte* logits = call.logits.data() + row * row_bytes;
       if (targets[row] != ops::kNoTarget) {
         losses[row] = kernel(logits, classes, static_cast<std::size_t>(targets[row]), call.gradient,
-                             static_cast<float>(call.factor));
+                             static_cast<float>(call.factor), static_cast<float>(call.softcap));
       } else {
         losses[row] = 0;
         if (call.gradient) std::memset(logits, 0, row_bytes);

@@ -1,7 +1,7 @@
 // The kernels of kernels.h for one instruction set.
 #pragma once
 
-#include "lockstep/base/simd/math.inl"
+#include "lockstep/base/simd/soft_cap.inl"
 #include "lockstep/base/simd/sums.inl"
 #include "lockstep/ops/cpu/loss/kernels.h"
 
@@ -45,29 +45,52 @@ double sum_of_exponentials(T* row, std::size_t count, float largest) {
   return total;
 }
 
+// x = scale e^(x - largest), times the slope of the soft cap (0: none).
+template <class T>
+void write_gradient(T* row, std::size_t classes, float largest, Floats scale, float softcap) {
+  if (softcap == 0) {
+    return for_vectors(classes, [&](std::size_t i, auto part) {
+      store_some(row + i, exp_not_above_zero(load_some(row + i, part) - largest) * scale, part);
+    });
+  }
+  for_vectors(classes, [&](std::size_t i, auto part) {
+    const Floats x = load_some(row + i, part);
+    const Floats p = exp_not_above_zero(x - largest) * scale;
+    store_some(row + i, p * soft_cap_slope(x, softcap), part);
+  });
+}
+
+// That of the target's logit x.
+inline Floats gradient_of_target(double x, float largest, double sum, float factor, float softcap) {
+  const double p = __builtin_exp(x - static_cast<double>(largest)) / sum;
+  const double capped = softcap > 0 ? x / static_cast<double>(softcap) : 0;
+  return splat(static_cast<float>(static_cast<double>(factor) * (p - 1) * (1 - capped * capped)));
+}
+
 template <class T>
 float cross_entropy(void* logits, std::size_t classes, std::size_t target, bool gradient,
-                    float factor) {
+                    float factor, float softcap) {
   T* row = static_cast<T*>(logits);
   const float largest = most(row, classes);
-  const double of_target =
-      static_cast<double>(load_part(row + target, 1)[0]) - static_cast<double>(largest);
-  // Floats keep the exponentials of the sum as they are; narrower types would round them, so they
-  // are computed again.
-  constexpr bool kKeeps = sizeof(T) == sizeof(float);
-  const double sum = kKeeps && gradient ? sum_of_exponentials<kKeeps>(row, classes, largest)
-                                        : sum_of_exponentials<false>(row, classes, largest);
+  const auto of_target = static_cast<double>(load_part(row + target, 1)[0]);
+  // Floats keep the exponentials of the sum as they are; narrower types would round them, and the
+  // slope of a cap needs the logits, so they are computed again.
+  constexpr bool kCanKeep = sizeof(T) == sizeof(float);
+  const bool keeps = kCanKeep && gradient && softcap == 0;
+  const double sum = keeps ? sum_of_exponentials<kCanKeep>(row, classes, largest)
+                           : sum_of_exponentials<false>(row, classes, largest);
   if (gradient) {
     const Floats scale = splat(static_cast<float>(static_cast<double>(factor) / sum));
-    for_vectors(classes, [&](std::size_t i, auto part) {
-      Floats x = load_some(row + i, part);
-      if constexpr (!kKeeps) x = exp_not_above_zero(x - largest);
-      store_some(row + i, x * scale, part);
-    });
-    const double p = __builtin_exp(of_target) / sum;
-    store_part(row + target, splat(static_cast<float>(static_cast<double>(factor) * (p - 1))), 1);
+    if (keeps) {
+      for_vectors(classes, [&](std::size_t i, auto part) {
+        store_some(row + i, load_some(row + i, part) * scale, part);
+      });
+    } else {
+      write_gradient(row, classes, largest, scale, softcap);
+    }
+    store_part(row + target, gradient_of_target(of_target, largest, sum, factor, softcap), 1);
   }
-  return static_cast<float>(__builtin_log(sum) - of_target);
+  return static_cast<float>(__builtin_log(sum) - (of_target - static_cast<double>(largest)));
 }
 
 template <class T>
@@ -79,18 +102,14 @@ LossKernels::Statistics logit_statistics(void* logits, std::size_t classes) {
 
 template <class T>
 void shard_gradient(void* logits, std::size_t classes, std::size_t target, float largest,
-                    double sum, float factor) {
+                    double sum, float factor, float softcap) {
   T* row = static_cast<T*>(logits);
-  const double of_target = target < classes ? static_cast<double>(load_part(row + target, 1)[0]) -
-                                                  static_cast<double>(largest)
-                                            : 0;
+  const bool has_target = target < classes;
+  const double of_target = has_target ? static_cast<double>(load_part(row + target, 1)[0]) : 0;
   const Floats scale = splat(static_cast<float>(static_cast<double>(factor) / sum));
-  for_vectors(classes, [&](std::size_t i, auto part) {
-    store_some(row + i, exp_not_above_zero(load_some(row + i, part) - largest) * scale, part);
-  });
-  if (target == classes) return;
-  const double p = __builtin_exp(of_target) / sum;
-  store_part(row + target, splat(static_cast<float>(static_cast<double>(factor) * (p - 1))), 1);
+  write_gradient(row, classes, largest, scale, softcap);
+  if (!has_target) return;
+  store_part(row + target, gradient_of_target(of_target, largest, sum, factor, softcap), 1);
 }
 
 template <class T>

@@ -24,6 +24,7 @@ struct NormRows {
   void* y;
   float* mean;
   float* rstd;
+  float one = 0;  // what the gain is above `gain`
 };
 
 struct NormBackwardRows {
@@ -40,6 +41,7 @@ struct NormBackwardRows {
   void* dbranch;
   float* dgain;  // [width], of these rows alone
   float* dbias;  // the same, or null
+  float one = 0;
 };
 
 struct NormKernels {

@@ -79,6 +79,7 @@ void run(const Cpu& cpu, const ops::Norm& call) {
       .y = call.y.data(),
       .mean = statistic(call.mean),
       .rstd = statistic(call.rstd),
+      .one = call.above_one ? 1.0f : 0.0f,
   };
   const auto kernel = norm_kernels(cpu.isa).forward[call.x.dtype()];
   split(cpu.team, all.end, 1, 2 * call.x.bytes(), [&](Range range) {
@@ -107,6 +108,7 @@ void run(const Cpu& cpu, const ops::NormBackward& call, std::byte* scratch) {
       .dbranch = ops::is_given(call.dbranch) ? call.dbranch.data() : nullptr,
       .dgain = nullptr,
       .dbias = nullptr,
+      .one = call.above_one ? 1.0f : 0.0f,
   };
   const auto kernel = norm_kernels(cpu.isa).backward[call.dy.dtype()];
   const Blocks blocks(all.end);

@@ -55,16 +55,18 @@ void forward_row(const NormRows& call, std::size_t row) {
 
   const T* gain = static_cast<const T*>(call.gain);
   const T* bias = static_cast<const T*>(call.bias);
+  const float one = call.one;
   T* y = static_cast<T*>(call.y) + row * call.width;
   if (bias == nullptr) {
     for_vectors(call.width, [&](std::size_t i, auto part) {
       const Floats normed = (load_some(sum + i, part) - mean) * rstd;
-      store_some(y + i, normed * load_some(gain + i, part), part);
+      store_some(y + i, normed * (load_some(gain + i, part) + one), part);
     });
   } else {
     for_vectors(call.width, [&](std::size_t i, auto part) {
       const Floats normed = (load_some(sum + i, part) - mean) * rstd;
-      store_some(y + i, fused(normed, load_some(gain + i, part), load_some(bias + i, part)), part);
+      store_some(y + i, fused(normed, load_some(gain + i, part) + one, load_some(bias + i, part)),
+                 part);
     });
   }
 }
@@ -92,13 +94,14 @@ Averages backward_sums(const NormBackwardRows& call, std::size_t row, float mean
   const T* dy = static_cast<const T*>(call.dy) + row * call.width;
   const T* sum = static_cast<const T*>(call.sum) + row * call.width;
   const T* gain = static_cast<const T*>(call.gain);
+  const float one = call.one;
   float* dgain = call.dgain;
   float* dbias = call.dbias;
   Sum g_sum, gn_sum;
   for_vectors_in_turn(call.width, [&](std::size_t i, auto part, int turn) {
     const Floats d = load_some(dy + i, part);
     const Floats n = (load_some(sum + i, part) - mean) * rstd;
-    const Floats g = d * load_some(gain + i, part);
+    const Floats g = d * (load_some(gain + i, part) + one);
     g_sum.parts[turn] += g;
     gn_sum.parts[turn] = fused(g, n, gn_sum.parts[turn]);
     store_some(dgain + i, fused(d, n, load_some(dgain + i, part)), part);
@@ -140,9 +143,10 @@ void backward_row(const NormBackwardRows& call, std::size_t row) {
   const T* gain = static_cast<const T*>(call.gain);
   const T* dresidual = static_cast<const T*>(call.dresidual);
   T* dsum = static_cast<T*>(call.dsum) + first;
+  const float one = call.one;
   const auto through = [&](std::size_t i, auto part) {
     const Floats n = (load_some(sum + i, part) - mean) * rstd;
-    const Floats g = fused(load_some(dy + i, part), load_some(gain + i, part), -average.g);
+    const Floats g = fused(load_some(dy + i, part), load_some(gain + i, part) + one, -average.g);
     return fused(-n, average.gn, g) * rstd;
   };
   if (dresidual == nullptr) {
