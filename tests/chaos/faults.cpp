@@ -43,6 +43,25 @@ std::string signal_ranks(const Job& job, Random& random, int count, int signal) 
   return fmt::format("rank{} {}", count == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
+// A job needs a rank on node 0, which an elastic one may not start again.
+std::string kill_first_node_ranks(const Job& job) {
+  for (int rank = 0; rank < Job::kRanks / job.kind().nodes; ++rank) signal_rank(job, rank, SIGKILL);
+  return "";
+}
+
+// Not all of node 0 in an elastic job: that has a fault of its own.
+std::string kill_two_ranks(Job& job, Random& random) {
+  if (!job.kind().is_elastic || job.kind().nodes == 1) {
+    return signal_ranks(job, random, 2, SIGKILL);
+  }
+  constexpr int kHalf = Job::kRanks / 2;
+  const int last = kHalf + static_cast<int>(random() % kHalf);
+  const int other = static_cast<int>(random() % static_cast<unsigned>(last));
+  signal_rank(job, other, SIGKILL);
+  signal_rank(job, last, SIGKILL);
+  return fmt::format("ranks {}, {}", other, last);
+}
+
 std::string pause_rank(Job& job, Random& random) {
   const int rank = static_cast<int>(random() % Job::kRanks);
   const std::vector<pid_t> found = job.rank(rank);
@@ -228,8 +247,7 @@ bool one_node(const Kind& kind) { return kind.nodes == 1; }
 bool of_nodes(const Kind& kind) { return kind.nodes > 1; }
 bool of_hosts(const Kind& kind) { return kind.has_hosts; }
 bool is_elastic(const Kind& kind) { return kind.is_elastic; }
-// A node that may lose all its ranks and start none again would end the job.
-bool outlives_two_ranks(const Kind& kind) { return !kind.is_elastic || kind.nodes == 1; }
+bool of_elastic_nodes(const Kind& kind) { return kind.is_elastic && kind.nodes > 1; }
 bool over_tcp(const Kind& kind) {
   return kind.nodes > 1 || kind.settings.find("transport=tcp") != std::string::npos;
 }
@@ -242,8 +260,9 @@ std::vector<Fault> faults(const Place& place, std::vector<std::string>& missing)
   std::vector<Fault> all = {
       {"a rank is killed", any,
        [](Job& job, Random& random) { return signal_ranks(job, random, 1, SIGKILL); }},
-      {"two ranks are killed", outlives_two_ranks,
-       [](Job& job, Random& random) { return signal_ranks(job, random, 2, SIGKILL); }},
+      {"two ranks are killed", any, kill_two_ranks},
+      {"all ranks of node 0 are killed", of_elastic_nodes,
+       [](Job& job, Random&) { return kill_first_node_ranks(job); }, nothing},
       {"a rank crashes", any,
        [](Job& job, Random& random) { return signal_ranks(job, random, 1, SIGSEGV); }},
       {"a rank hangs", any,
