@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "lockstep/nn/parts/residual.h"
+
 namespace lockstep::nn {
 
 BertLayer::BertLayer(std::string name, const LayerOptions& options)
@@ -13,10 +15,7 @@ BertLayer::BertLayer(std::string name, const LayerOptions& options)
       mlp_(next_, "mlp", options.feed_forward),
       norm2_(next_, "norm2", options.norm) {}
 
-Shape BertLayer::output(const Setup& setup) const {
-  return {stream_tokens(setup.shape, Side::kTarget, options_.attention.tensor).count,
-          options_.attention.hidden};
-}
+Shape BertLayer::output(const Setup& setup) const { return stream_of(setup, options_.attention); }
 
 BlockSpec BertLayer::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
@@ -38,10 +37,7 @@ BlockSpec BertLayer::spec(const Setup& setup, const Ops& ops) const {
 }
 
 ops::Dropout BertLayer::dropout(const Pass& pass, std::string_view branch) const {
-  const std::int64_t hidden = options_.attention.hidden;
-  return own_part(dropout_of(pass, branch, options_.dropout, pass.setup.shape.sequence * hidden),
-                  stream_tokens(pass.setup.shape, Side::kTarget, options_.attention.tensor),
-                  hidden);
+  return branch_dropout(pass, options_.attention, options_.dropout, branch);
 }
 
 void BertLayer::forward(const Pass& pass) {

@@ -18,8 +18,7 @@ DecoderLayer::DecoderLayer(std::string name, const LayerOptions& options)
       mlp_(next_, "mlp", options.feed_forward) {}
 
 Shape DecoderLayer::output(const Setup& setup) const {
-  return {stream_tokens(setup.shape, Side::kTarget, options_.attention.tensor).count,
-          options_.attention.hidden};
+  return stream_of(setup, options_.attention);
 }
 
 BlockSpec DecoderLayer::spec(const Setup& setup, const Ops& ops) const {
@@ -43,10 +42,7 @@ BlockSpec DecoderLayer::spec(const Setup& setup, const Ops& ops) const {
 }
 
 ops::Dropout DecoderLayer::dropout(const Pass& pass, std::string_view branch) const {
-  const std::int64_t hidden = options_.attention.hidden;
-  return own_part(dropout_of(pass, branch, options_.dropout, pass.setup.shape.sequence * hidden),
-                  stream_tokens(pass.setup.shape, Side::kTarget, options_.attention.tensor),
-                  hidden);
+  return branch_dropout(pass, options_.attention, options_.dropout, branch);
 }
 
 void DecoderLayer::forward(const Pass& pass) {

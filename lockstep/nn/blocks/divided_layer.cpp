@@ -10,21 +10,6 @@ namespace {
 constexpr const char* kGainName = "norm2.gain";
 constexpr const char* kRouterName = "mlp.router.weight";
 
-Shape stream_of(const Setup& setup, const MixtralLayerOptions& options) {
-  const AttentionOptions& attention = options.attention;
-  return {stream_tokens(setup.shape, attention.side, attention.tensor).count, attention.hidden};
-}
-
-// As in PreNormLayer, whose branches have these names.
-ops::Dropout branch_dropout(const Pass& pass, const MixtralLayerOptions& options,
-                            std::string_view branch) {
-  const AttentionOptions& attention = options.attention;
-  const std::int64_t sequence = sequence_of(pass.setup.shape, attention.side);
-  return own_part(dropout_of(pass, branch, options.dropout, sequence * attention.hidden),
-                  stream_tokens(pass.setup.shape, attention.side, attention.tensor),
-                  attention.hidden);
-}
-
 NormOptions tied(NormOptions norm, const std::string& layer) {
   norm.tied_to = layer + "." + kGainName;
   return norm;
@@ -44,7 +29,9 @@ AttentionHalf::AttentionHalf(std::string name, const MixtralLayerOptions& option
       norm_(next_, "norm1", options.norm),
       attention_(next_, "attention", options.attention) {}
 
-Shape AttentionHalf::output(const Setup& setup) const { return stream_of(setup, options_); }
+Shape AttentionHalf::output(const Setup& setup) const {
+  return stream_of(setup, options_.attention);
+}
 
 BlockSpec AttentionHalf::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
@@ -69,7 +56,8 @@ void AttentionHalf::forward(const Pass& pass) {
   norm_.forward(pass, pass.in.x, pass.tensors[kNormed]);
   attention_.forward(pass, pass.tensors[kNormed], sum);
   if (again) return;
-  const ops::Dropout dropout = branch_dropout(pass, options_, "attention");
+  const ops::Dropout dropout =
+      branch_dropout(pass, options_.attention, options_.dropout, "attention");
   if (dropout.probability > 0) pass.ops.run(ops::Drop{.dropout = dropout, .x = sum, .y = sum});
   pass.ops.run(ops::Add{.a = pass.in.x, .b = sum, .y = sum});
 }
@@ -80,8 +68,9 @@ void AttentionHalf::restore(const Pass& pass) {
 
 void AttentionHalf::backward(const Pass& pass) {
   const Tensor& workspace = pass.tensors[kWorkspace];
-  const Tensor dbranch = dropped_gradient(pass, branch_dropout(pass, options_, "attention"),
-                                          pass.dout.x, pass.tensors[kDropped]);
+  const Tensor dbranch = dropped_gradient(
+      pass, branch_dropout(pass, options_.attention, options_.dropout, "attention"), pass.dout.x,
+      pass.tensors[kDropped]);
   const Tensor dpacked = attention_.backward(pass, dbranch, workspace, {});
   attention_.packing().backward(pass, {.dy = dpacked, .x = pass.tensors[kNormed], .dx = workspace});
   norm_.backward(pass,
@@ -95,7 +84,7 @@ ExpertsHalf::ExpertsHalf(std::string layer, const MixtralLayerOptions& options)
       norm_(next_, "norm2", tied(options.norm, layer_)),
       mlp_(next_, "", tied(options.feed_forward, layer_)) {}
 
-Shape ExpertsHalf::output(const Setup& setup) const { return stream_of(setup, options_); }
+Shape ExpertsHalf::output(const Setup& setup) const { return stream_of(setup, options_.attention); }
 
 BlockSpec ExpertsHalf::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
@@ -111,7 +100,8 @@ void ExpertsHalf::forward(const Pass& pass) {
   norm_.forward(pass, pass.in.x, pass.tensors[kNormed]);
   mlp_.forward_up(pass, pass.tensors[kNormed]);
   if (!ops::is_given(pass.out.x)) return;
-  add_feed_forward(pass, mlp_, pass.in.x, branch_dropout(pass, options_, "mlp"), pass.out.x);
+  add_feed_forward(pass, mlp_, pass.in.x,
+                   branch_dropout(pass, options_.attention, options_.dropout, "mlp"), pass.out.x);
 }
 
 void ExpertsHalf::restore(const Pass& pass) {
@@ -121,8 +111,9 @@ void ExpertsHalf::restore(const Pass& pass) {
 
 void ExpertsHalf::backward(const Pass& pass) {
   const Tensor& dx = pass.din.x;
-  const Tensor dmlp = dropped_gradient(pass, branch_dropout(pass, options_, "mlp"), pass.dout.x,
-                                       pass.tensors[kDropped]);
+  const Tensor dmlp =
+      dropped_gradient(pass, branch_dropout(pass, options_.attention, options_.dropout, "mlp"),
+                       pass.dout.x, pass.tensors[kDropped]);
   const Tensor dz = mlp_.backward_down(pass, dmlp);
   mlp_.backward_up(pass, {.dy = dz, .x = pass.tensors[kNormed], .dx = dx});
   norm_.backward(pass, {.dy = dx, .sum = pass.in.x, .dresidual = pass.dout.x, .dsum = dx});

@@ -20,8 +20,7 @@ PreNormLayer<FeedForward>::PreNormLayer(std::string name,
 
 template <class FeedForward>
 Shape PreNormLayer<FeedForward>::output(const Setup& setup) const {
-  const AttentionOptions& attention = options_.attention;
-  return {stream_tokens(setup.shape, attention.side, attention.tensor).count, attention.hidden};
+  return stream_of(setup, options_.attention);
 }
 
 template <class FeedForward>
@@ -45,11 +44,7 @@ BlockSpec PreNormLayer<FeedForward>::spec(const Setup& setup, const Ops& ops) co
 
 template <class FeedForward>
 ops::Dropout PreNormLayer<FeedForward>::dropout(const Pass& pass, std::string_view branch) const {
-  const AttentionOptions& attention = options_.attention;
-  const std::int64_t sequence = sequence_of(pass.setup.shape, attention.side);
-  return own_part(dropout_of(pass, branch, options_.dropout, sequence * attention.hidden),
-                  stream_tokens(pass.setup.shape, attention.side, attention.tensor),
-                  attention.hidden);
+  return branch_dropout(pass, options_.attention, options_.dropout, branch);
 }
 
 template <class FeedForward>

@@ -19,8 +19,7 @@ SandwichLayer::SandwichLayer(std::string name, const LlamaLayerOptions& options)
       norm4_(next_, "norm4", options.norm) {}
 
 Shape SandwichLayer::output(const Setup& setup) const {
-  const AttentionOptions& attention = options_.attention;
-  return {stream_tokens(setup.shape, attention.side, attention.tensor).count, attention.hidden};
+  return stream_of(setup, options_.attention);
 }
 
 BlockSpec SandwichLayer::spec(const Setup& setup, const Ops& ops) const {
@@ -49,11 +48,7 @@ BlockSpec SandwichLayer::spec(const Setup& setup, const Ops& ops) const {
 }
 
 ops::Dropout SandwichLayer::dropout(const Pass& pass, std::string_view branch) const {
-  const AttentionOptions& attention = options_.attention;
-  const std::int64_t sequence = sequence_of(pass.setup.shape, attention.side);
-  return own_part(dropout_of(pass, branch, options_.dropout, sequence * attention.hidden),
-                  stream_tokens(pass.setup.shape, attention.side, attention.tensor),
-                  attention.hidden);
+  return branch_dropout(pass, options_.attention, options_.dropout, branch);
 }
 
 void SandwichLayer::join_attention(const Pass& pass, const ops::Dropout& dropping) const {

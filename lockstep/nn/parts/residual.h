@@ -1,9 +1,18 @@
 // How branches join the residual stream, and how its gradient enters them.
 #pragma once
 
+#include <string_view>
+
+#include "lockstep/nn/parts/attention_options.h"
 #include "lockstep/nn/parts/part.h"
 
 namespace lockstep::nn {
+
+// What this rank has of the residual stream of a layer with that attention.
+Shape stream_of(const Setup& setup, const AttentionOptions& attention);
+// The dropout of a branch of the layer, for what this rank has of the stream.
+ops::Dropout branch_dropout(const Pass& pass, const AttentionOptions& attention, double probability,
+                            std::string_view branch);
 
 // out = x + dropout(the end of a feed-forward network). Without dropout in one product.
 template <class FeedForward>
