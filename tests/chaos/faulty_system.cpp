@@ -166,7 +166,7 @@ int clock_gettime(clockid_t clock, timespec* time) noexcept {
 int gettimeofday(timeval* time, void* zone) noexcept {
   static auto* const original = next<int(timeval*, void*)>("gettimeofday");
   const int result = original(time, zone);
-  if (result == 0 && time != nullptr) time->tv_sec += seconds_ahead();
+  if (result == 0) time->tv_sec += seconds_ahead();
   return result;
 }
 
