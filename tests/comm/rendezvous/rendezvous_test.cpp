@@ -197,7 +197,7 @@ TEST_F(RendezvousTest, StrangersAreDroppedAndDisturbNobody) {
   options.notice = [&, told = false](const std::string& text) mutable {
     if (!std::exchange(told, true)) noticed.set_value(text);
   };
-  options.handshake_timeout = 300ms;
+  options.handshake_timeout = 1s;
   const RendezvousServer server(kAnyPort, token_, 2, options);
   auto waiting = come(server, 0, 2);
 

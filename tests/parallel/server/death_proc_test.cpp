@@ -200,14 +200,17 @@ TEST(ServerDeath, AServerThatDiesIsNamed) {
   }
 }
 
+// Longer than a busy machine keeps a rank that works from running.
+constexpr std::chrono::seconds kTimeout{3};
+
 // Two workers and a server of its own, of which one will hang.
-Training hanging_training(Consistency consistency, std::chrono::milliseconds timeout) {
+Training hanging_training(Consistency consistency) {
   Training training;
   training.workers = 2;
   training.servers.placement = ServerPlacement::kDedicated;
   training.servers.consistency = consistency;
   training.servers.staleness = 0;
-  training.timeout = timeout;
+  training.timeout = kTimeout;
   return training;
 }
 
@@ -223,7 +226,7 @@ void expect_named(const Outcome& outcome, std::size_t rank, int worker) {
 TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
   for (const Consistency consistency : {Consistency::kBsp, Consistency::kAsp, Consistency::kSsp}) {
     SCOPED_TRACE(name(consistency));
-    const Training training = hanging_training(consistency, std::chrono::milliseconds(300));
+    const Training training = hanging_training(consistency);
     // Worker 1 in its first share, until worker 0 has ended, and its end was noticed; and worker 0
     // does not do all of them before.
     const auto hang = [](int worker, const Share&, Shared& shared) {
@@ -240,7 +243,7 @@ TEST(ServerDeath, AWorkerThatHangsIsNamedWhenTimeIsUp) {
 TEST(ServerDeath, AWorkerZeroThatHangsIsNamedWhenTimeIsUp) {
   for (const Consistency consistency : {Consistency::kAsp, Consistency::kSsp}) {
     SCOPED_TRACE(name(consistency));
-    const Training training = hanging_training(consistency, std::chrono::milliseconds(500));
+    const Training training = hanging_training(consistency);
     // Until the server has ended, and its end was noticed; and worker 1 does not do all shares
     // before.
     const auto hang = [](int worker, const Share&, Shared& shared) {
@@ -258,7 +261,7 @@ TEST(ServerDeath, AWorkerZeroThatIsStoppedBetweenItsSharesIsNamed) {
   training.workers = 2;
   training.servers.placement = ServerPlacement::kDedicated;
   training.servers.consistency = Consistency::kAsp;
-  training.timeout = std::chrono::milliseconds(500);
+  training.timeout = kTimeout;
   const auto stop = [](int worker, const Share&, Shared& shared) {
     if (worker != 1) return;
     while (__atomic_load_n(&shared.hangs, __ATOMIC_RELAXED) == 0) ::poll(nullptr, 0, 5);
@@ -284,7 +287,7 @@ TEST(ServerDeath, AServerThatHangsWithATableOfTokensIsNamedAndNotTheWorkers) {
   training.workers = 2;
   training.servers.placement = ServerPlacement::kDedicated;
   training.servers.servers = 2;
-  training.timeout = std::chrono::milliseconds(3000);
+  training.timeout = kTimeout;
   const auto stop = [](int worker, const Share& share, Shared& shared) {
     if (worker != 0 || share.step != 2) return;
     shared.stopped = 3 + 1;
