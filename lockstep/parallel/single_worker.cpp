@@ -38,18 +38,23 @@ void SingleWorker::begin_micro_batch(std::int64_t index, std::int64_t count) {
   if (tree && index > 0) tree_.keep(replica_->states().gradients, index - 1);
   if (count == 0) overlapped_.finish();  // no forward does it
   if ((!tree && index > 0) || mover_.moves_gradients()) return;
-  zeroes_later_ = overlapped_.under_way();
+  if (count == 0) delayed_.let_gradients_change();
+  zeroes_later_ = overlapped_.under_way() || delayed_.reads_gradients();
   if (zeroes_later_) return;
   count == 0 ? replica_->zero_gradients() : replica_->begin_gradients();
 }
 
 void SingleWorker::before_forward(std::size_t block) {
   overlapped_.before_forward(block);
+  delayed_.before_forward(block);
   mover_.before_forward(block);
 }
 
 void SingleWorker::before_backward(std::size_t block) {
-  if (std::exchange(zeroes_later_, false)) replica_->begin_gradients();
+  if (std::exchange(zeroes_later_, false)) {
+    delayed_.let_gradients_change();
+    replica_->begin_gradients();
+  }
   mover_.before_backward(block);
 }
 
@@ -70,8 +75,8 @@ void SingleWorker::after_backward(std::size_t block) {
 }
 
 void SingleWorker::collect() {
-  overlapped_.finish();
   delayed_.finish();
+  finish_update();
 }
 
 void SingleWorker::leave() noexcept {

@@ -27,7 +27,8 @@ class SingleWorker : public Strategy {
   StepStart begin_step(const StepStart& mine) override { return mine; }
   void expect_update(const UpdateRequest& request) override { early_.expect(request); }
   bool needs_block_events() const override {
-    return mover_.has_work() || early_.is_on() || overlapped_.under_way() || zeroes_later_;
+    return mover_.has_work() || early_.is_on() || overlapped_.under_way() ||
+           delayed_.sends_parameters() || zeroes_later_;
   }
   void begin_micro_batch(std::int64_t index, std::int64_t count) override;
   void before_forward(std::size_t block) override;
@@ -38,7 +39,10 @@ class SingleWorker : public Strategy {
   StepSummary end_step(const StepEnd& mine) override;
   // A checkpoint holds all updates, and the step after it uses their parameters.
   void collect() override;
-  void finish_update() override { overlapped_.finish(); }
+  void finish_update() override {
+    overlapped_.finish();
+    delayed_.await_parameters();
+  }
   TierMover* mover() override { return &mover_; }
   void leave() noexcept override;
 

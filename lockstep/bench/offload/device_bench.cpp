@@ -160,7 +160,6 @@ DeviceOffloadReport run_device_offload(const DeviceOffloadBench& bench) {
                          train::setup_of(options).dtype != DType::kF32;
   if (can_delay) {
     TrainOptions delayed = settled;  // with the same recomputation
-    delayed.offload.tiers.gradients = Tier::kHost;
     delayed.offload.tiers.delayed_update = true;
     report.rows.push_back(measure_row("with a delayed update", delayed, bench.steps, settled));
   }

@@ -140,9 +140,10 @@ class StatePlanner : PlanRequests {
         add_buffer("next parameters", "parameters", plan_.setup.dtype, false, Tier::kHost);
   }
 
-  // Of flat buffers that are not where the optimizer computes.
+  // Of flat buffers that are not where the optimizer computes. A delayed update has whole buffers.
   void add_staging() {
     const Tiers& tiers = plan_.tiers;
+    if (tiers.delayed_update) return;
     const Tier tier = tiers.update();
     const bool gradients = tiers.gradients != tier;
     // Those in a file come with the optimizer's states.

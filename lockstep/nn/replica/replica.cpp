@@ -217,15 +217,8 @@ Tensor Replica::staged_parameters() const {
 
 void Replica::take_gradients() { std::swap(states_.gradients, delayed_gradients_); }
 
-// On the host it is enough to take the other buffer: an update writes all of it.
-void Replica::take_parameters() {
-  if (plan_.tiers.parameters == Tier::kHost) {
-    std::swap(states_.parameters, next_parameters_);
-    return;
-  }
-  ops_.in_order([&] { copy(states_.parameters, next_parameters_); });
-  ops_.synchronize();
-}
+// An update writes all of the other buffer.
+void Replica::take_parameters() { std::swap(states_.parameters, next_parameters_); }
 
 void Replica::initialise(std::uint64_t seed, int threads) {
   const bool has_master = plan_.setup.dtype != DType::kF32;
@@ -302,7 +295,7 @@ void Replica::zero_gradients() {
 // first.
 void Replica::find_overwriting_blocks() {
   const bool is_whole = ops::is_given(states_.gradients) && !plan_.sharding.gradients &&
-                        !ops::is_given(delayed_gradients_);
+                        (!plan_.tiers.delayed_update || plan_.tiers.gradients == Tier::kDevice);
   overwriting_.assign(model_.size(), is_whole && model_.stages() == 1 &&
                                          model_.chunks().size() == 1 && plan_.setup.slices.empty());
   for (std::size_t block = 0; block < model_.size(); ++block) {

@@ -160,9 +160,9 @@ class Replica {
   // Staging of flat buffers for the tier where the optimizer computes; absent if it is not needed.
   Tensor staged_gradients() const;
   Tensor staged_parameters() const;
-  // Of a delayed update (nn/parameters/tiers.h). take_gradients() makes the flat buffer of
-  // gradients the delayed one, and the delayed one that of the next step. take_parameters() makes
-  // the next parameters those that are computed with; complete on return.
+  // Of a delayed update (nn/parameters/tiers.h). Where gradients are on the host, take_gradients()
+  // makes their flat buffer the delayed one, and the delayed one that of the next step; where
+  // parameters are, take_parameters() makes the next ones those that are computed with.
   const Tensor& delayed_gradients() const { return delayed_gradients_; }
   const Tensor& next_parameters() const { return next_parameters_; }
   void take_gradients();

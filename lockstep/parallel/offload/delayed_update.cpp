@@ -2,28 +2,101 @@
 
 #include <utility>
 
-#include "lockstep/base/system/cpu_set.h"
+#include "lockstep/parallel/offload/beside_compute.h"
 #include "lockstep/parallel/offload/local_update.h"
 
 namespace lockstep::parallel {
+namespace {
+
+// The part of a flat buffer.
+Tensor part_of(const Tensor& flat, nn::FlatRange range) {
+  return flat.slice(static_cast<std::int64_t>(range.first),
+                    static_cast<std::int64_t>(range.elements));
+}
+
+void synchronize(std::optional<Stream>& stream) noexcept {
+  try {
+    if (stream) stream->synchronize();
+  } catch (...) {  // of the copies of an update that has ended with an error
+  }
+}
+
+}  // namespace
 
 void DelayedUpdate::start(nn::Replica& replica, Trace& trace) {
   replica_ = &replica;
   trace_ = &trace;
-  if (!replica.plan().tiers.delayed_update) return;
-  // One thread beside compute on the CPU, which has the others.
-  const bool beside = replica.ops().device() == Device{};
-  ops_ = make_cpu_ops(beside ? 1 : CpuSet::of_this_thread().count());
+  const nn::MemoryPlan& plan = replica.plan();
+  if (!plan.tiers.delayed_update) return;
+  ops_ = make_cpu_ops(update_threads(plan.device));
+  needed_ = needed_blocks(plan);
+  const std::size_t blocks = replica.flat().blocks();
+  left_.resize(blocks);
+  if (plan.tiers.gradients == Tier::kDevice) down_.emplace(plan.device);
+  if (plan.tiers.parameters != Tier::kDevice) return;
+  up_.emplace(plan.device);
+  came_.resize(blocks);
+  awaited_ = blocks;
+}
+
+// The next step's gradients have another buffer, or come after those of this one have left.
+void DelayedUpdate::take_gradients() {
+  if (!down_) {
+    replica_->take_gradients();
+    return;
+  }
+  reads_gradients_ = true;
+  for (std::size_t block = 0; block < left_.size(); ++block) {
+    const nn::FlatRange range = replica_->my_range(block);
+    down_->run([to = part_of(replica_->delayed_gradients(), range),
+                from = part_of(replica_->states().gradients, range)] { copy(to, from); });
+    left_[block] = down_->record();
+  }
+}
+
+void DelayedUpdate::let_gradients_change() {
+  if (std::exchange(reads_gradients_, false)) replica_->ops().wait(left_.back());
+}
+
+// Nothing computes with the parameters before: the step has ended.
+void DelayedUpdate::take_parameters() {
+  if (!up_) {
+    replica_->take_parameters();
+    return;
+  }
+  awaited_ = 0;
+  for (std::size_t block = 0; block < came_.size(); ++block) {
+    const nn::FlatRange range = replica_->my_range(block);
+    up_->run([to = part_of(replica_->states().parameters, range),
+              from = part_of(replica_->next_parameters(), range)] { copy(to, from); });
+    came_[block] = up_->record();
+  }
+}
+
+void DelayedUpdate::before_forward(std::size_t block) {
+  if (!sends_parameters()) return;
+  for (; awaited_ < needed_[block]; ++awaited_) replica_->ops().wait(came_[awaited_]);
+}
+
+void DelayedUpdate::await_parameters() {
+  if (!sends_parameters()) return;
+  const TraceScope scope(*trace_, {.lane = TraceLane::kTiers, .kind = "fetch", .of = "parameters"});
+  up_->synchronize();
+  awaited_ = came_.size();
 }
 
 UpdateResult DelayedUpdate::update(TierMover& mover, const UpdateRequest& request) {
   finish();
   const UpdateResult result = norm_of_update(*replica_, mover, request);
   if (result.skipped) return result;
-  replica_->take_gradients();
+  take_gradients();
   under_way_ = true;
   for (std::size_t block = 0; block < replica_->flat().blocks(); ++block) {
-    thread_.push([this, block, request, norm = result.gradient_norm] {
+    // Its gradients are here, and its parameters of the update before are not read any more.
+    const Event came = up_ ? came_[block] : Event();
+    thread_.push([this, block, left = left_[block], came, request, norm = result.gradient_norm] {
+      left.wait();
+      came.wait();
       const TraceScope scope(*trace_, {.lane = TraceLane::kHost,
                                        .kind = "update",
                                        .of = "block",
@@ -42,8 +115,13 @@ void DelayedUpdate::finish() {
     const TraceScope scope(*trace_, {.lane = TraceLane::kWaiting, .kind = "update"});
     thread_.wait();
   }
-  const TraceScope scope(*trace_, {.lane = TraceLane::kTiers, .kind = "fetch", .of = "parameters"});
-  replica_->take_parameters();
+  take_parameters();
+}
+
+void DelayedUpdate::settle() noexcept {
+  thread_.settle();
+  synchronize(down_);
+  synchronize(up_);
 }
 
 }  // namespace lockstep::parallel

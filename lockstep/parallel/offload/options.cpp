@@ -50,12 +50,11 @@ void check_in_place(const nn::Tiers& tiers, const ParallelOptions& options,
 }
 
 void check_delayed(const nn::Tiers& tiers, const WorkerPosition& position) {
-  if (tiers.optimizer != Tier::kHost || tiers.gradients != Tier::kHost) {
+  if (tiers.optimizer != Tier::kHost || tiers.gradients == Tier::kFile) {
     fail(ErrorCode::kInvalidArgument,
          "offload.delayed_update computes the update on the host during the next step; set "
-         "offload.optimizer = \"host\" and offload.gradients = \"host\" (they are \"{}\" and "
-         "\"{}\"), "
-         "or leave it out",
+         "offload.optimizer = \"host\" and offload.gradients = \"device\" or \"host\" (they are "
+         "\"{}\" and \"{}\"), or leave it out",
          name(tiers.optimizer), name(tiers.gradients));
   }
   if (tiers.in_place || tiers.parameters == Tier::kFile) {
@@ -136,7 +135,7 @@ void bind(Config& config, OffloadOptions& options) {
   config.bind("offload.delayed_update", options.tiers.delayed_update,
               "Compute the update of a step on the host during the next step, which uses the "
               "parameters before it (one step stale). Needs a 16-bit train.precision, one worker, "
-              "and optimizer and gradients on the host.");
+              "and the optimizer on the host.");
   config.bind("offload.activations", options.tiers.activations, kTierNames,
               "Where the activations that backward needs are stored: device, host or file.");
   config.bind("offload.folder", options.folder,

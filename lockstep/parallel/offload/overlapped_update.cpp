@@ -1,41 +1,11 @@
 #include "lockstep/parallel/offload/overlapped_update.h"
 
-#include <algorithm>
 #include <utility>
 
-#include "lockstep/base/system/cpu_set.h"
+#include "lockstep/parallel/offload/beside_compute.h"
 #include "lockstep/parallel/offload/local_update.h"
 
 namespace lockstep::parallel {
-namespace {
-
-// For the forward of each block: how many blocks, from the first on, have what it reads. What comes
-// to the device block by block is copied when the plan says so, which is earlier.
-std::vector<std::size_t> needed_blocks(const nn::MemoryPlan& plan) {
-  const std::size_t blocks = plan.flat.blocks();
-  std::vector<std::size_t> needed(blocks);
-  std::size_t most = 0;
-  for (std::size_t block = 0; block < blocks; ++block) {
-    most = std::max(most, block + 1);
-    for (std::size_t p = 0; p < plan.specs[block].parameters.size(); ++p) {
-      const nn::FlatParameter* const place = plan.flat.place(block, p);
-      if (place != nullptr) most = std::max(most, place->block + 1);
-    }
-    for (const nn::Gather& gather : plan.gathers) {
-      if (gather.starts == static_cast<int>(block)) most = std::max(most, gather.unit + 1);
-    }
-    needed[block] = most;
-  }
-  return needed;
-}
-
-// Beside a GPU one core queues the operations; beside compute on the CPU, that has the others.
-int update_threads(Device device) {
-  return device == Device{} ? 1 : std::max(1, CpuSet::of_this_thread().count() - 1);
-}
-
-}  // namespace
-
 bool OverlappedUpdate::serves(const nn::MemoryPlan& plan) {
   return StagedUpdate::serves(plan) && plan.tiers.overlaps && !plan.tiers.delayed_update &&
          !plan.sharding.any() && plan.stages == 1;
@@ -74,7 +44,7 @@ UpdateResult OverlappedUpdate::update(TierMover& mover, const UpdateRequest& req
 
 void OverlappedUpdate::before_forward(std::size_t block) {
   if (!under_way()) return;
-  const std::size_t needed = block + 1 == blocks_ ? blocks_ : needed_[block];
+  const std::size_t needed = needed_[block];
   if (awaited_ >= needed) return;
   const std::size_t later = blocks_ - needed;
   if (thread_.under_way() > later) {

@@ -201,7 +201,7 @@ std::vector<nn::Tiers> delayed_tiers() {
   std::vector<nn::Tiers> all;
   for (nn::Tiers tiers : host_tiers()) {
     tiers.delayed_update = true;
-    if (tiers.optimizer == Tier::kHost && tiers.gradients == Tier::kHost) all.push_back(tiers);
+    if (tiers.optimizer == Tier::kHost) all.push_back(tiers);
   }
   return all;
 }

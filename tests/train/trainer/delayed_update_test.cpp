@@ -26,8 +26,11 @@ using ::testing::HasSubstr;
 
 constexpr int kSequences = 4;
 constexpr int kTokens = 7;
-constexpr Tiers kDelayed{
+constexpr Tiers kDelayed{.optimizer = Tier::kHost, .delayed_update = true};
+constexpr Tiers kGradients{
     .optimizer = Tier::kHost, .gradients = Tier::kHost, .delayed_update = true};
+constexpr Tiers kParameters{
+    .optimizer = Tier::kHost, .parameters = Tier::kHost, .delayed_update = true};
 constexpr Tiers kAll{.optimizer = Tier::kHost,
                      .gradients = Tier::kHost,
                      .parameters = Tier::kHost,
@@ -132,7 +135,7 @@ Learned delayed(const TrainOptions& options, int steps, const std::vector<int>& 
 
 TEST(DelayedUpdate, GivesTheBitsOfAnUpdateHeldBackForAStep) {
   for (const int micro : {1, 2, 4}) {
-    for (const Tiers& tiers : {kDelayed, kAll}) {
+    for (const Tiers& tiers : {kDelayed, kGradients, kParameters, kAll}) {
       const TrainOptions options = options_of(micro, tiers);
       const Learned got = delayed(options, 8, {});
       EXPECT_EQ(got, held_back(options, 8, {})) << micro << tiers_text(tiers);
@@ -151,10 +154,12 @@ TEST(DelayedUpdate, UsesTheSameParametersForTheFirstTwoSteps) {
 }
 
 TEST(DelayedUpdate, IsCompleteInACheckpoint) {
-  const TrainOptions options = options_of(2, kDelayed);
-  const Learned got = delayed(options, 8, {3, 4, 7});
-  EXPECT_EQ(got, held_back(options, 8, {3, 4, 7}));
-  EXPECT_NE(got, delayed(options, 8, {}));
+  for (const Tiers& tiers : {kDelayed, kAll}) {
+    const TrainOptions options = options_of(2, tiers);
+    const Learned got = delayed(options, 8, {3, 4, 7});
+    EXPECT_EQ(got, held_back(options, 8, {3, 4, 7})) << tiers_text(tiers);
+    EXPECT_NE(got, delayed(options, 8, {})) << tiers_text(tiers);
+  }
 }
 
 TEST(DelayedUpdate, ClipsByTheNormOfItsOwnStep) {
@@ -229,6 +234,9 @@ TEST(DelayedUpdate, IsRefusedWhereItCannotBe) {
   EXPECT_EQ(refusal(kDelayed, kBf16, 1), "");
   EXPECT_THAT(refusal({.delayed_update = true}, kBf16, 1),
               HasSubstr("offload.optimizer = \"host\""));
+  Tiers in_file = kDelayed;
+  in_file.gradients = Tier::kFile;
+  EXPECT_THAT(refusal(in_file, kBf16, 1), HasSubstr("(they are \"host\" and \"file\")"));
   EXPECT_THAT(refusal(kDelayed, plan::Precision::kF32, 1), HasSubstr("use bf16"));
   EXPECT_THAT(refusal(kDelayed, kBf16, 2), HasSubstr("this run has 2"));
   Tiers in_place = kAll;
@@ -239,8 +247,8 @@ TEST(DelayedUpdate, IsRefusedWhereItCannotBe) {
 class DelayedRun : public ThreadRuns {};
 
 TEST_F(DelayedRun, ContinuesFromACheckpointWithTheBitsOfAnUndisturbedRun) {
-  const Settings more = {"train.precision=bf16", "offload.optimizer=host", "offload.gradients=host",
-                         "offload.delayed_update=true", "checkpoint.every=3"};
+  const Settings more = {"train.precision=bf16", "offload.optimizer=host", "offload.delayed_update=true",
+                         "checkpoint.every=3"};
   run_ranks(1, small_run("whole", 9, more));
   Settings stops = more;
   stops.push_back("train.steps=6");
