@@ -58,16 +58,20 @@ TEST_F(DevScript, BuildBuildsEverything) {
 // The others run all the same.
 TEST_F(DevScript, CiNamesThePartThatFails) {
   put_program("bin/cmake", "exit 0");
-  put_program("bin/ctest", "case $* in *tsan*) exit 1 ;; esac");
+  put_program("bin/ctest", "echo \"ctest $*\"; case $* in *tsan*) exit 1 ;; esac");
   put_program("build/asan-ubsan/tests/some_test", "exit 0");
   const auto outcome = dev("ci");
   EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
   for (const char* part :
-       {"run_test", "test_asan_core", "test_asan_units", "test_asan_processes"}) {
+       {"run_test", "test_asan_core", "test_asan_core_rest", "test_asan_units",
+        "test_asan_processes"}) {
     EXPECT_THAT(outcome.text, ContainsRegex(std::string("\n") + part + " +0 min  passed\n"));
   }
   EXPECT_THAT(outcome.text, ContainsRegex("\ntest_tsan +0 min  FAILED\n"));
   EXPECT_THAT(outcome.text, HasSubstr("failed: test_tsan\n"));
+  for (const char* third : {"-I 1,,3\n", "-I 2,,3\n", "-I 3,,3\n"}) {
+    EXPECT_THAT(outcome.text, HasSubstr(third));
+  }
 }
 
 // All that compiling and linking need lies in it, and no link leads out of it.
