@@ -129,7 +129,6 @@ OpCase attention_case(const AttentionOptions& options) {
   one.scratch = attention_scratch(shape);
   one.flops = attention_flops(shape);
   one.attention = plain_shape(options);
-  one.on_gpu = options.softcap == 0;
   Gradient gradient{.outputs = {"out"}};
   for (const HeadField& field : head_fields(options)) gradient.inputs.push_back(field.name);
   gradient.backward = [options](Ops& ops, const Tensors& t) {
@@ -160,7 +159,6 @@ OpCase attention_backward_case(const AttentionOptions& options) {
   one.scratch = attention_scratch(shape);
   one.flops = 2.5 * attention_flops(shape);  // five products for two
   one.attention = plain_shape(options);
-  one.on_gpu = options.softcap == 0;
   return one;
 }
 

@@ -28,7 +28,6 @@ OpCase step_case(DType dtype, const Step& step) {
   if (step.window > 0) one.name += fmt::format(", window {}", step.window);
   if (step.rotary_size > 0) one.name += fmt::format(", {} of each turn", step.rotary_size);
   if (step.softcap > 0) one.name += fmt::format(", capped at {}", step.softcap);
-  one.on_gpu = step.softcap == 0;
   // As the tolerance of rotary, for keys in the cache; probabilities weigh values with a standard
   // deviation of 1.
   const double turned = step.rotary ? 16 + 8 * static_cast<double>(step.positions) : 0;

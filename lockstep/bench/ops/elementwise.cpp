@@ -212,7 +212,6 @@ OpCase soft_cap_case(DType dtype, const Shape& shape, const Fill& fill, double c
   one.fields = {updated("x", dtype, shape, fill, {.relative = is_narrow(dtype) ? 2.0 : 32.0},
                         Freedom::kShape)};
   one.run = [cap](Ops& ops, const Tensors& t) { ops.run(ops::SoftCap{.x = t["x"], .cap = cap}); };
-  one.on_gpu = false;
   return one;
 }
 

@@ -23,7 +23,6 @@ OpCase cross_entropy_case(DType dtype, std::int64_t rows, std::int64_t classes, 
   OpCase one;
   one.name =
       fmt::format("{} x {}{}{}", rows, classes, gradient ? ", gradient" : "", capped_text(softcap));
-  one.on_gpu = softcap == 0;
   const Shape shape{rows, classes};
   const Fill fill = logits_within(softcap);
   one.fields = {input("targets", DType::kI32, {rows}, targets(classes)),
@@ -167,7 +166,6 @@ void fill_others(const Tensors& t, const LogitShard& of) {
 OpCase shard_case(DType dtype, const LogitShard& of, bool gradient, double softcap = 0) {
   OpCase one;
   one.name = of.text() + (gradient ? ", gradient" : "") + capped_text(softcap);
-  one.on_gpu = softcap == 0;
   const Fill fill = logits_within(softcap);
   const Shape shape{of.rows, of.classes};
   const DType statistics = statistic(dtype);

@@ -120,7 +120,6 @@ OpCase norm_case(DType dtype, std::int64_t rows, std::int64_t width, const NormO
   one.fields.push_back(
       output("rstd", statistic(dtype), {rows}, {.relative = 32, .noise = statistics_noise}));
   one.run = [options](Ops& ops, const Tensors& t) { run_norm(ops, t, options); };
-  one.on_gpu = !options.above_one;
   if (options.sum == SumIs::kNone || options.sum == SumIs::kApart) {
     one.gradient = norm_gradient(options);
   }
@@ -242,7 +241,6 @@ OpCase norm_backward_case(DType dtype, std::int64_t rows, std::int64_t width,
                               .overwrite = overwrite,
                               .above_one = norm.above_one});
   };
-  one.on_gpu = !norm.above_one;
   one.scratch = [rows, width](const Ops& ops) { return ops.norm_scratch(rows, width); };
   return one;
 }

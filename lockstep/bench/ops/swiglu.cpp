@@ -13,7 +13,6 @@ std::string text(Gate gate) { return gate == Gate::kSilu ? "" : ", GELU"; }
 OpCase swiglu_case(DType dtype, std::int64_t rows, std::int64_t width, Gate gate = Gate::kSilu) {
   OpCase one;
   one.name = fmt::format("{} x {}{}", rows, width, text(gate));
-  one.on_gpu = gate == Gate::kSilu;
   one.fields = {input("gate_up", dtype, {rows, 2 * width}, normal(1.5)),
                 output("y", dtype, {rows, width}, {.noise = 48})};
   one.run = [gate](Ops& ops, const Tensors& t) {
@@ -31,7 +30,6 @@ OpCase swiglu_backward_case(DType dtype, std::int64_t rows, std::int64_t width, 
                             Gate gate = Gate::kSilu) {
   OpCase one;
   one.name = fmt::format("{} x {}{}{}", rows, width, in_place ? ", in place" : "", text(gate));
-  one.on_gpu = gate == Gate::kSilu;
   const Shape wide{rows, 2 * width};
   const Tolerance tolerance{.noise = 64};
   if (in_place) {

@@ -165,12 +165,6 @@ void FieldCheck::partial_rotary(std::string_view field, std::int64_t size,
 
 void FieldCheck::softcap(std::string_view field, double cap) const {
   number(cap >= 0 && std::isfinite(cap), field, cap, "0 or more, and finite");
-  not_on_gpu(cap > 0, "soft caps");
-}
-
-void FieldCheck::not_on_gpu(bool asked, std::string_view what) const {
-  if (!asked || accepts_.device.kind == DeviceKind::kCpu) return;
-  fail(ErrorCode::kUnsupported, "{}: a GPU has no {}; compute on the CPU", operation_, what);
 }
 
 void FieldCheck::columns(std::string_view name, const Heads& heads, std::int64_t columns) const {

@@ -5,8 +5,6 @@
 namespace lockstep::ops {
 namespace {
 
-constexpr std::string_view kGainsAboveOne = "norms whose gain is above 1 by the parameter";
-
 // The statistics: both of a layer norm, one of an RMS norm.
 void check_statistics(const FieldCheck& fields, NormKind kind, std::int64_t rows, DType type,
                       const Tensor& mean, const Tensor& rstd) {
@@ -39,7 +37,6 @@ void check(const Norm& op, const Accepts& accepts) {
   fields.expect({"x", op.x}, {kAny, kAny}, {type});
   const Shape& shape = op.x.shape();
   fields.number(op.epsilon >= 0, "epsilon", op.epsilon, "0 or more");
-  fields.not_on_gpu(op.above_one, kGainsAboveOne);
   if (is_given(op.branch)) {
     fields.dropout(op.dropout);
     fields.expect({"branch", op.branch}, shape, {type}, "as x is");
@@ -70,7 +67,6 @@ void check(const NormBackward& op, const Accepts& accepts) {
   const Shape& shape = op.dy.shape();
   fields.expect({"sum", op.sum}, shape, {type}, "as dy is");
   fields.expect({"gain", op.gain}, {shape[1]}, {type}, "as dy is");
-  fields.not_on_gpu(op.above_one, kGainsAboveOne);
   check_statistics(fields, op.kind, shape[0], type, op.mean, op.rstd);
   if (is_given(op.dresidual)) {
     fields.expect({"dresidual", op.dresidual}, shape, {type}, "as dy is");

@@ -166,7 +166,7 @@ void CudaOps::run(const ops::SwiGluBackward& call) { check_and_run(call); }
 void CudaOps::run(const ops::Drop& call) { check_and_run(call); }
 void CudaOps::run(const ops::Cast& call) { check_and_run(call); }
 void CudaOps::run(const ops::Scale& call) { check_and_run(call); }
-void CudaOps::run(const ops::SoftCap& call) { check(call); }  // which refuses it
+void CudaOps::run(const ops::SoftCap& call) { check_and_run(call); }
 void CudaOps::run(const ops::Norm& call) { check_and_run(call); }
 void CudaOps::run(const ops::NormBackward& call) {
   check(call);  // before its shapes determine the workspace

@@ -33,11 +33,6 @@ std::string on_host_and_quantized(const TrainOptions& options) {
 
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
-  const plan::FamilyParts* const parts = parts_of(options);
-  if (parts != nullptr && (parts->soft_caps || parts->gains_above_one || parts->gelu_gates)) {
-    return fmt::format("the norms, gates and soft caps of models of family {}; take another family",
-                       name(family_of(options)));
-  }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
       options.parallel.compression.compression != parallel::Compression::kNone) {
     return fmt::format("parallel.compression = \"{}\" with parameter servers; leave it out",

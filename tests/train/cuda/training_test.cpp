@@ -53,7 +53,6 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& expect
 
 TEST_F(CudaTraining, EveryFamilyHasTheLossesAndGradientsOfTheReference) {
   for (const nn::Tiny tiny : nn::kAllTiny) {
-    if (tiny == nn::Tiny::kGemma2) continue;  // computes on the CPU alone
     for (const nn::Recompute recompute :
          {nn::Recompute::kNone, nn::Recompute::kSelective, nn::Recompute::kFull}) {
       nn::Setup setup = nn::tiny_setup(tiny, DType::kF32);

@@ -44,23 +44,15 @@ std::string refusal_of_gpu(TrainOptions options) {
 }
 
 TEST(RingLimit, AGpuHasAllPartsOfModels) {
-  for (const ModelFamily family : {ModelFamily::kLlama, ModelFamily::kPhi3, ModelFamily::kGptNeox,
-                                   ModelFamily::kQwen3, ModelFamily::kMixtral}) {
+  for (const ModelFamily family :
+       {ModelFamily::kLlama, ModelFamily::kPhi3, ModelFamily::kGptNeox, ModelFamily::kQwen3,
+        ModelFamily::kGemma2, ModelFamily::kMixtral}) {
     EXPECT_EQ(refusal_of_gpu(with_family(family)), "") << name(family);
   }
   EXPECT_EQ(refusal_of_gpu(with_window(8)), "");
   TrainOptions divided = with_family(ModelFamily::kMixtral);
   divided.parallel.expert = 2;
   EXPECT_EQ(refusal_of_gpu(divided), "");
-}
-
-TEST(RingLimit, AGpuRefusesThePartsOfGemma2) {
-  EXPECT_EQ(refusal_of_gpu(with_family(ModelFamily::kGemma2)),
-            "run.device = \"cuda\" does not support the norms, gates and soft caps of models of "
-            "family gemma2; take another family, or set run.device = \"cpu\"");
-  TrainOptions options = with_family(ModelFamily::kGemma2);
-  options.device = "auto";
-  EXPECT_EQ(device_of(options), Device{});
 }
 
 TEST(RingLimit, AWindowIsThatOfAModelByItsName) {

@@ -22,10 +22,10 @@ bool accepts_all(const Context&, const Call&) {
   return true;
 }
 
-// Hopper's kernels know no windows.
+// Hopper's kernels know neither windows nor soft caps.
 template <class Call>
 bool hopper_takes(const Context& context, const Call& call) {
-  return call.shape.window == 0 && hopper_accepts(context, call);
+  return call.shape.window == 0 && call.softcap == 0 && hopper_accepts(context, call);
 }
 
 // In the order in which they are tried. All of them write the same log_sum, so forward and backward

@@ -7,6 +7,7 @@
 #include "lockstep/ops/cuda/device/reduce.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
 #include "lockstep/ops/cuda/elementwise/rotary_angles.cuh"
+#include "lockstep/ops/cuda/elementwise/soft_cap.cuh"
 
 namespace lockstep::cuda::attention {
 namespace {
@@ -39,6 +40,7 @@ struct Call {
   int parts;   // at most
   int window;  // at least 1
   float scale;
+  float softcap;  // 0: none
   bool rotary;
   int turned;  // the elements of a head that turn
   float theta;
@@ -200,6 +202,7 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(Call<T> call) {
 #pragma unroll
         for (int i = 0; i < kPiece; ++i) score = fmaf(q[r][i], k[u][i], score);
         score = warp_sum<kLanes>(score);
+        if (call.softcap > 0) score = soft_cap(score, call.softcap);
         scores[u] = base + u * Memory::kTeams + team < end ? score : -INFINITY;
         now = fmaxf(now, scores[u]);
       }
@@ -346,6 +349,7 @@ void run_decode(const Context& context, const ops::DecodeAttention& call) {
                             .parts = static_cast<int>(parts),
                             .window = static_cast<int>(window),
                             .scale = call.scale,
+                            .softcap = call.softcap,
                             .rotary = call.rotary,
                             .turned = static_cast<int>(turned),
                             .theta = call.theta,

@@ -36,6 +36,7 @@ bool mma_accepts(const Context& context, const ops::Attention& call) {
   if (!mma::shape_fits(context, call.shape, call.scale) || ops::is_given(call.probabilities)) {
     return false;
   }
+  if (call.softcap > 0 && call.dropout.probability > 0) return false;
   std::size_t bytes = 0;
   mma::with_head_size(size, [&]<int kHeadSize>(std::integral_constant<int, kHeadSize>) {
     bytes = mma::ForwardTiles<kHeadSize>::kSharedBytes;
@@ -47,6 +48,7 @@ bool mma_accepts(const Context& context, const ops::Attention& call) {
 bool mma_accepts(const Context& context, const ops::AttentionBackward& call) {
   const std::int64_t size = call.shape.head_size;
   if (!mma::shape_fits(context, call.shape, call.scale)) return false;
+  if (call.softcap > 0 && call.dropout.probability > 0) return false;
   std::size_t bytes = 0;
   mma::with_head_size(size, [&]<int kHeadSize>(std::integral_constant<int, kHeadSize>) {
     const std::size_t keys = mma::KeysTiles<kHeadSize>::kSharedBytes;

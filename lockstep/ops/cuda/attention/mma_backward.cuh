@@ -18,6 +18,7 @@ struct BackwardCall {
   Statistics statistics;
   float scale = 1;
   float scale_log2 = 1;  // from products to scores in units of log 2
+  ProductCap cap;
 };
 
 template <class T>
@@ -34,7 +35,8 @@ BackwardCall<T> backward_call(const ops::AttentionBackward& call, const Statisti
           .dropout = dropout_key(call.dropout),
           .statistics = statistics,
           .scale = call.scale,
-          .scale_log2 = call.scale * kLog2E};
+          .scale_log2 = call.scale * kLog2E,
+          .cap = ProductCap(call.scale, call.softcap)};
 }
 
 // For one element, replaces dp by p (dp - delta), the gradient of the score before scaling. With

@@ -18,6 +18,7 @@ struct ForwardCall {
   DropoutKey dropout;
   float* log_sum = nullptr;
   float scale_log2 = 1;  // from products to scores in units of log 2; above 0
+  ProductCap cap;
 };
 
 template <int kHeadSize>
@@ -102,11 +103,13 @@ struct RunningSoftmax {
   }
 };
 
-template <class T, int kHeadSize, bool kDropout>
+template <class T, int kHeadSize, Scores kScores>
 __global__ void __launch_bounds__(ForwardTiles<kHeadSize>::kThreads, 2)
     forward_kernel(ForwardCall<T> call) {
   using Tiles = ForwardTiles<kHeadSize>;
   constexpr int kM = Tiles::kM, kN = Tiles::kKeys / 8, kRow = kStride<kHeadSize>;
+  constexpr bool kDropout = kScores == Scores::kDropped;
+  constexpr bool kCapped = kScores == Scores::kCapped;
   const Sizes& sizes = call.sizes;
   T* q = reinterpret_cast<T*>(dynamic_shared());
   T* k = q + Tiles::kQueries * kRow;
@@ -153,6 +156,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadSize>::kThreads, 2)
     if (sees) {
       float scores[kM][kN][4];
       multiply_rows<kHeadSize>(scores, q_warp, k);
+      if constexpr (kCapped) call.cap.cap(scores);
       if (hides(sizes, mask, row, 16 * kM, key, Tiles::kKeys)) {
         hide(scores, sizes, mask == nullptr ? nullptr : mask + key, row, key);
       }
@@ -207,15 +211,15 @@ void launch_forward(const Context& context, const ops::Attention& call) {
                                  .mask = mask_of(call.key_mask),
                                  .dropout = dropout_key(call.dropout),
                                  .log_sum = reinterpret_cast<float*>(call.log_sum.data()),
-                                 .scale_log2 = call.scale * kLog2E};
+                                 .scale_log2 = call.scale * kLog2E,
+                                 .cap = ProductCap(call.scale, call.softcap)};
   with_head_size(call.shape.head_size, [&]<int kHeadSize>(std::integral_constant<int, kHeadSize>) {
     using Tiles = ForwardTiles<kHeadSize>;
-    with_flag(arguments.dropout.given, [&]<bool kDropout>(std::bool_constant<kDropout>) {
-      const std::int64_t blocks =
-          call.shape.batch * call.shape.heads * tiles_of(arguments.sizes.queries, Tiles::kQueries);
-      launch<ForwardCall<T>>("attention_mma_forward", forward_kernel<T, kHeadSize, kDropout>,
-                             blocks, Tiles::kThreads, Tiles::kSharedBytes, context.stream,
-                             arguments);
+    const std::int64_t blocks =
+        call.shape.batch * call.shape.heads * tiles_of(arguments.sizes.queries, Tiles::kQueries);
+    with_scores(arguments.dropout.given, call.softcap > 0, [&]<Scores kScores>(ScoresTag<kScores>) {
+      launch<ForwardCall<T>>("attention_mma_forward", forward_kernel<T, kHeadSize, kScores>, blocks,
+                             Tiles::kThreads, Tiles::kSharedBytes, context.stream, arguments);
     });
   });
 }

@@ -23,11 +23,13 @@ struct KeysTiles {
       (2 * kKeys + 4 * kQueries) * kStride<kHeadSize> * 2 + 4 * kQueries * 4;
 };
 
-template <class T, int kHeadSize, bool kDropout>
+template <class T, int kHeadSize, Scores kScores>
 __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHeadSize>::kBlocks)
     keys_kernel(BackwardCall<T> call) {
   using Tiles = KeysTiles<kHeadSize>;
   constexpr int kM = Tiles::kM, kN = Tiles::kQueries / 8, kRow = kStride<kHeadSize>;
+  constexpr bool kDropout = kScores == Scores::kDropped;
+  constexpr bool kCapped = kScores == Scores::kCapped;
   const Sizes& sizes = call.sizes;
   T* k = reinterpret_cast<T*>(dynamic_shared());
   T* v = k + Tiles::kKeys * kRow;
@@ -104,6 +106,7 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
     const float* deltas = log2_sums + Tiles::kQueries;
     float p[kM][kN][4], dp[kM][kN][4];
     multiply_rows<kHeadSize>(p, k_warp, q);
+    if constexpr (kCapped) call.cap.cap(p);
     multiply_rows<kHeadSize>(dp, v_warp, dout);
     const bool hides_some =
         row + 16 * kM - 1 > query + sizes.reach || row < query + Tiles::kQueries - 1 + sizes.first;
@@ -119,6 +122,7 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
           const float subtract = e % 2 == 0 ? log2_sum.x : log2_sum.y;
+          const float slope = kCapped ? call.cap.slope(p[i][j][e]) : 1.0f;
           p[i][j][e] = fast_exp2(fmaf(p[i][j][e], call.scale_log2, -subtract));
           if (hides_some) {
             const int at = row + 16 * i + 8 * (e / 2) + lane_row();
@@ -126,6 +130,7 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
           }
           make_gradient<kDropout>(p[i][j][e], dp[i][j][e], e % 2 == 0 ? delta.x : delta.y,
                                   (kept >> e & 1) != 0, call.dropout.factor);
+          if constexpr (kCapped) dp[i][j][e] *= slope;
         }
       }
     }

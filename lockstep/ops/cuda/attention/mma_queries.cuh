@@ -18,11 +18,13 @@ struct QueriesTiles {
   static constexpr int kSharedBytes = (2 * kQueries + 4 * kKeys) * kStride<kHeadSize> * 2;
 };
 
-template <class T, int kHeadSize, bool kDropout>
+template <class T, int kHeadSize, Scores kScores>
 __global__ void __launch_bounds__(QueriesTiles<kHeadSize>::kThreads, 2)
     queries_kernel(BackwardCall<T> call) {
   using Tiles = QueriesTiles<kHeadSize>;
   constexpr int kM = Tiles::kM, kN = Tiles::kKeys / 8, kRow = kStride<kHeadSize>;
+  constexpr bool kDropout = kScores == Scores::kDropped;
+  constexpr bool kCapped = kScores == Scores::kCapped;
   const Sizes& sizes = call.sizes;
   T* q = reinterpret_cast<T*>(dynamic_shared());
   T* dout = q + Tiles::kQueries * kRow;
@@ -90,6 +92,7 @@ __global__ void __launch_bounds__(QueriesTiles<kHeadSize>::kThreads, 2)
     const T* v = k + Tiles::kKeys * kRow;
     float p[kM][kN][4], dp[kM][kN][4];
     multiply_rows<kHeadSize>(p, q_warp, k);
+    if constexpr (kCapped) call.cap.cap(p);
     multiply_rows<kHeadSize>(dp, dout_warp, v);
     if (hides(sizes, mask, row, 16 * kM, key, Tiles::kKeys)) {
       hide(p, sizes, mask == nullptr ? nullptr : mask + key, row, key);
@@ -102,9 +105,11 @@ __global__ void __launch_bounds__(QueriesTiles<kHeadSize>::kThreads, 2)
         if constexpr (kDropout) kept = kept_of_queries(keeper, row + 16 * i, key + 8 * j);
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
+          const float slope = kCapped ? call.cap.slope(p[i][j][e]) : 1.0f;
           p[i][j][e] = fast_exp2(fmaf(p[i][j][e], call.scale_log2, -log2_sums[i][e / 2]));
           make_gradient<kDropout>(p[i][j][e], dp[i][j][e], deltas[i][e / 2], (kept >> e & 1) != 0,
                                   call.dropout.factor);
+          if constexpr (kCapped) dp[i][j][e] *= slope;
         }
       }
     }

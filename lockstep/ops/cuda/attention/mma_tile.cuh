@@ -175,6 +175,44 @@ __device__ __forceinline__ void store_rows(T* to, std::int64_t stride, int rows,
   }
 }
 
+// ---- soft caps of scores
+
+// A cap for products, which are still to be multiplied by `scale`. The two factors are 0 without a
+// cap.
+struct ProductCap {
+  float inner = 0;  // scale / cap
+  float outer = 0;  // cap / scale
+
+  ProductCap() = default;
+  ProductCap(float scale, float cap) {
+    if (cap == 0) return;
+    inner = scale / cap;
+    outer = cap / scale;
+  }
+
+  __device__ __forceinline__ float capped(float product) const {
+    // tanh(x) = 1 - 2 / (1 + e^(2 x)): an error of about 1e-7 of the cap.
+    const float power = fast_exp2(product * inner * (2 * kLog2E));
+    return outer * (1 - __fdividef(2.0f, power + 1));
+  }
+  // The derivative at a capped product; 0 where it is -infinity.
+  __device__ __forceinline__ float slope(float capped) const {
+    const float share = fmaxf(capped * inner, -1.0f);
+    return (1 - share) * (1 + share);
+  }
+  template <int kM, int kN>
+  __device__ __forceinline__ void cap(float (&products)[kM][kN][4]) const {
+#pragma unroll
+    for (int i = 0; i < kM; ++i) {
+#pragma unroll
+      for (int j = 0; j < kN; ++j) {
+#pragma unroll
+        for (int e = 0; e < 4; ++e) products[i][j][e] = capped(products[i][j][e]);
+      }
+    }
+  }
+};
+
 // ---- masks, where rows are queries and columns keys
 
 // Bit i % 32 of word i / 32 is set where key + i exists and is not masked.
@@ -286,10 +324,15 @@ void with_head_size(std::int64_t head_size, F&& f) {
   if (head_size <= 96) return f(std::integral_constant<int, 96>{});
   f(std::integral_constant<int, 128>{});
 }
+// What is done to scores and probabilities. Both at once is left to plain.h.
+enum class Scores { kPlain, kDropped, kCapped };
+template <Scores kScores>
+using ScoresTag = std::integral_constant<Scores, kScores>;
 template <class F>
-void with_flag(bool flag, F&& f) {
-  if (flag) return f(std::true_type{});
-  f(std::false_type{});
+void with_scores(bool dropped, bool capped, F&& f) {
+  if (dropped) return f(ScoresTag<Scores::kDropped>{});
+  if (capped) return f(ScoresTag<Scores::kCapped>{});
+  f(ScoresTag<Scores::kPlain>{});
 }
 template <class F>
 void with_half_type(DType dtype, F&& f) {

@@ -3,6 +3,7 @@
 #include "lockstep/ops/cuda/attention/plain.h"
 #include "lockstep/ops/cuda/attention/plain_tile.cuh"
 #include "lockstep/ops/cuda/attention/statistics.h"
+#include "lockstep/ops/cuda/elementwise/soft_cap.cuh"
 
 namespace lockstep::cuda::attention::plain {
 namespace {
@@ -17,6 +18,7 @@ struct BackwardCall {
   const float* log_sum = nullptr;
   const float* delta = nullptr;
   float scale = 1;
+  float softcap = 0;  // 0: none
   bool in_fours = false;
 
   __device__ __forceinline__ Strip<T> queries(const HeadRows<const T>& rows, int sequence, int head,
@@ -66,7 +68,7 @@ struct Meeting {
     shared().delta[i] = there ? call.delta[place] : 0.0f;
   }
 
-  // Replaces scores by probabilities, 0 where a query does not attend to a key.
+  // Replaces products by probabilities, 0 where a query does not attend to a key.
   __device__ __forceinline__ void make_probabilities(float (&scores)[4][4]) const {
     const Sizes& sizes = call.sizes;
     const std::uint8_t* mask = mask_at(call.mask, sizes, sequence, key);
@@ -77,9 +79,18 @@ struct Meeting {
         const int q = query_at(i, j), k = key_at(i, j);
         const bool seen = query + q < sizes.queries && key + k < sizes.keys &&
                           attends(sizes, query + q, key + k) && (mask == nullptr || mask[k] != 0);
-        scores[i][j] = seen ? expf(scores[i][j] * call.scale - shared().log_sum[q]) : 0.0f;
+        float score = scores[i][j] * call.scale;
+        if (call.softcap > 0) score = soft_cap(score, call.softcap);
+        scores[i][j] = seen ? expf(score - shared().log_sum[q]) : 0.0f;
       }
     }
+  }
+
+  // The slope of the soft cap, where there is one, at the score of a probability. Taking the score
+  // from it saves the registers of a tile.
+  __device__ __forceinline__ float slope_at(float probability, int q) const {
+    if (call.softcap == 0) return 1;
+    return soft_cap_slope(logf(probability) + shared().log_sum[q], call.softcap);
   }
 
   // Stores the dropout factors of the probabilities in the place of the weights.
@@ -106,7 +117,8 @@ struct Meeting {
       for (int j = 0; j < 4; ++j) {
         const float kept =
             call.dropout.given ? shared().weights[tile_row(i)][tile_column(j)] : 1.0f;
-        dp[i][j] = p[i][j] * (dp[i][j] * kept - shared().delta[query_at(i, j)]);
+        const int q = query_at(i, j);
+        dp[i][j] = p[i][j] * (dp[i][j] * kept - shared().delta[q]) * slope_at(p[i][j], q);
         if (kWeights) p[i][j] *= kept;
       }
     }
@@ -226,6 +238,7 @@ void run_plain(const Context& context, const ops::AttentionBackward& call) {
         .log_sum = reinterpret_cast<const float*>(call.log_sum.data()),
         .delta = statistics.delta,
         .scale = call.scale,
+        .softcap = call.softcap,
         .in_fours = aligned(call.q, size, 4) && aligned(call.k, size, 4) &&
                     aligned(call.v, size, 4) && aligned({call.dout, 0}, size, 4)};
     with_parts(size, [&]<int kParts>(std::integral_constant<int, kParts>) {

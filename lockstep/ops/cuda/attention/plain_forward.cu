@@ -1,5 +1,6 @@
 #include "lockstep/ops/cuda/attention/plain.h"
 #include "lockstep/ops/cuda/attention/plain_tile.cuh"
+#include "lockstep/ops/cuda/elementwise/soft_cap.cuh"
 
 namespace lockstep::cuda::attention::plain {
 namespace {
@@ -14,7 +15,13 @@ struct ForwardCall {
   float* log_sum = nullptr;
   float* probabilities = nullptr;
   float scale = 1;
+  float softcap = 0;  // 0: none
   bool in_fours = false;
+
+  __device__ __forceinline__ float score_of(float product) const {
+    const float score = product * scale;
+    return softcap > 0 ? soft_cap(score, softcap) : score;
+  }
 };
 
 // The maximum or sum over the 16 threads that hold a row.
@@ -54,7 +61,7 @@ struct QueryBlock {
             .mask = mask_at(call.mask, sizes, sequence, key),
             .in_fours = call.in_fours};
   }
-  // Scales scores; -infinity where a query does not attend to a key.
+  // Scores, capped where there is a cap; -infinity where a query does not attend to a key.
   __device__ __forceinline__ void make_scores(float (&scores)[4][4], int key) const {
     const Strip<T> keys = other(call.k, key);
     multiply_rows(scores, queries(), keys);
@@ -65,7 +72,7 @@ struct QueryBlock {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const bool seen = shown && attends(call.sizes, query + tile_row(i), key + column);
-        scores[i][j] = seen ? scores[i][j] * call.scale : -INFINITY;
+        scores[i][j] = seen ? call.score_of(scores[i][j]) : -INFINITY;
       }
     }
   }
@@ -205,6 +212,7 @@ void run_plain(const Context& context, const ops::Attention& call) {
                              ? reinterpret_cast<float*>(call.probabilities.data())
                              : nullptr,
         .scale = call.scale,
+        .softcap = call.softcap,
         .in_fours =
             aligned(call.q, size, 4) && aligned(call.k, size, 4) && aligned(call.v, size, 4)};
     with_parts(size, [&]<int kParts>(std::integral_constant<int, kParts>) {

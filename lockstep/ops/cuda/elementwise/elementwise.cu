@@ -15,6 +15,7 @@
 #include "lockstep/ops/cuda/device/overlap.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
 #include "lockstep/ops/cuda/elementwise/activation.cuh"
+#include "lockstep/ops/cuda/elementwise/soft_cap.cuh"
 #include "lockstep/tensor/cuda/check.h"
 
 namespace lockstep::cuda {
@@ -208,6 +209,28 @@ struct ScaleOp {
   }
 };
 
+template <class T>
+struct SoftCapOp {
+  T* x;
+  float cap;
+
+  template <int N>
+  using In = Pack<T, N>;
+
+  __device__ void begin() {}
+  template <int N>
+  __device__ __forceinline__ In<N> load(std::size_t i) const {
+    return load_pack<N>(x + i);
+  }
+  template <int N>
+  __device__ __forceinline__ void finish(std::size_t i, const In<N>& in) const {
+    Floats<N> capped = to_floats(in);
+#pragma unroll
+    for (int e = 0; e < N; ++e) capped[e] = soft_cap(capped[e], cap);
+    store_floats(x + i, capped);
+  }
+};
+
 template <class T, ops::Activation kActivation>
 void activate_typed(const Context& context, const ops::Activate& call) {
   constexpr int N = kPerVector<T>;
@@ -321,6 +344,18 @@ void run(const Context& context, const ops::Scale& call) {
       launch<N, 4>(context, operation, call.x.elements(), "scale");
     } else {
       launch<1, 4>(context, operation, call.x.elements(), "scale");
+    }
+  });
+}
+
+void run(const Context& context, const ops::SoftCap& call) {
+  with_compute_type(call.x.dtype(), [&]<class T>(TypeTag<T>) {
+    constexpr int N = kPerVector<T>;
+    const SoftCapOp<T> operation{data_of<T>(call.x), static_cast<float>(call.cap)};
+    if (allows_packs<T, N>(call.x)) {
+      launch<N, 1>(context, operation, call.x.elements(), "soft_cap");
+    } else {
+      launch<1, 4>(context, operation, call.x.elements(), "soft_cap");
     }
   });
 }

@@ -13,5 +13,6 @@ void run(const Context& context, const ops::Add& call);
 void run(const Context& context, const ops::Drop& call);
 void run(const Context& context, const ops::Cast& call);
 void run(const Context& context, const ops::Scale& call);
+void run(const Context& context, const ops::SoftCap& call);
 
 }  // namespace lockstep::cuda

@@ -27,7 +27,17 @@ __device__ __forceinline__ Place place_of(Index pack, Index packs_per_row, std::
   return {half, half + std::size_t{row} * width};
 }
 
-template <class T, int N, class Index>
+template <ops::Gate kGate, class T>
+__device__ __forceinline__ float open_gate(float gate, float& slope) {
+  if constexpr (kGate == ops::Gate::kSilu) {
+    return silu<kExponentialFor<T>>(gate, slope);
+  } else {
+    static_assert(kGate == ops::Gate::kGeluTanh);
+    return gelu_tanh<kExponentialFor<T>>(gate, slope);
+  }
+}
+
+template <ops::Gate kGate, class T, int N, class Index>
 __global__ void __launch_bounds__(kThreads)
     swiglu_kernel(const T* gate_up, T* y, Index packs, Index packs_per_row, std::size_t width) {
   start_next();
@@ -52,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int e = 0; e < N; ++e) {
         float unused;
-        result[e] = silu<kExponentialFor<T>>(gate[e], unused) * up[e];
+        result[e] = open_gate<kGate, T>(gate[e], unused) * up[e];
       }
       store_floats(y + at[u].half, result);
     }
@@ -60,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // dgate_up may be gate_up: a thread overwrites only what it has read itself.
-template <class T, int N, class Index>
+template <ops::Gate kGate, class T, int N, class Index>
 __global__ void __launch_bounds__(kThreads)
     swiglu_backward_kernel(const T* gate_up, const T* dy, T* dgate_up, Index packs,
                            Index packs_per_row, std::size_t width) {
@@ -87,7 +97,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int e = 0; e < N; ++e) {
         float slope;
-        dup[e] = d[e] * silu<kExponentialFor<T>>(gate[e], slope);
+        dup[e] = d[e] * open_gate<kGate, T>(gate[e], slope);
         dgate[e] = d[e] * up[e] * slope;
       }
       store_floats(dgate_up + at[u].gates, dgate);
@@ -116,6 +126,12 @@ void with_packs(bool vectors, std::size_t elements, F&& f) {
   }
 }
 
+template <class F>
+void with_gate(ops::Gate gate, F&& f) {
+  if (gate == ops::Gate::kSilu) return f(std::integral_constant<ops::Gate, ops::Gate::kSilu>{});
+  f(std::integral_constant<ops::Gate, ops::Gate::kGeluTanh>{});
+}
+
 unsigned blocks_for(std::size_t packs) {
   return static_cast<unsigned>(divide_up(packs, kThreads * kUnroll));
 }
@@ -130,13 +146,13 @@ void run(const Context& context, const ops::SwiGlu& call) {
     const bool vectors = width % kMost == 0 && all_allow_packs<T, kMost>(call.gate_up, call.y);
     with_packs<T>(vectors, call.y.elements(),
                   [&]<int N, class Index>(std::integral_constant<int, N>, Index packs) {
-                    const auto* gate_up = data_of<const T>(call.gate_up);
-                    auto* y = data_of<T>(call.y);
-                    const auto packs_per_row = static_cast<Index>(width / N);
-                    auto* kernel = swiglu_kernel<T, N, Index>;
-                    launch_overlapped<const T*, T*, Index, Index, std::size_t>(
-                        context, "swiglu", kernel, dim3(blocks_for(packs)), kThreads, 0, gate_up, y,
-                        packs, packs_per_row, width);
+                    with_gate(
+                        call.gate, [&]<ops::Gate kGate>(std::integral_constant<ops::Gate, kGate>) {
+                          launch_overlapped<const T*, T*, Index, Index, std::size_t>(
+                              context, "swiglu", swiglu_kernel<kGate, T, N, Index>,
+                              dim3(blocks_for(packs)), kThreads, 0, data_of<const T>(call.gate_up),
+                              data_of<T>(call.y), packs, static_cast<Index>(width / N), width);
+                        });
                   });
   });
 }
@@ -148,14 +164,17 @@ void run(const Context& context, const ops::SwiGluBackward& call) {
     constexpr int kMost = kPerVector<T>;
     const bool vectors =
         width % kMost == 0 && all_allow_packs<T, kMost>(call.gate_up, call.dy, call.dgate_up);
-    with_packs<T>(vectors, call.dy.elements(),
-                  [&]<int N, class Index>(std::integral_constant<int, N>, Index packs) {
-                    launch_overlapped<const T*, const T*, T*, Index, Index, std::size_t>(
-                        context, "swiglu_backward", swiglu_backward_kernel<T, N, Index>,
-                        dim3(blocks_for(packs)), kThreads, 0, data_of<const T>(call.gate_up),
-                        data_of<const T>(call.dy), data_of<T>(call.dgate_up), packs,
-                        static_cast<Index>(width / N), width);
-                  });
+    with_packs<T>(
+        vectors, call.dy.elements(),
+        [&]<int N, class Index>(std::integral_constant<int, N>, Index packs) {
+          with_gate(call.gate, [&]<ops::Gate kGate>(std::integral_constant<ops::Gate, kGate>) {
+            launch_overlapped<const T*, const T*, T*, Index, Index, std::size_t>(
+                context, "swiglu_backward", swiglu_backward_kernel<kGate, T, N, Index>,
+                dim3(blocks_for(packs)), kThreads, 0, data_of<const T>(call.gate_up),
+                data_of<const T>(call.dy), data_of<T>(call.dgate_up), packs,
+                static_cast<Index>(width / N), width);
+          });
+        });
   });
 }
 

@@ -9,6 +9,7 @@
 
 #include "lockstep/ops/cuda/device/reduce.cuh"
 #include "lockstep/ops/cuda/device/vector.cuh"
+#include "lockstep/ops/cuda/elementwise/soft_cap.cuh"
 
 namespace lockstep::cuda {
 
@@ -110,6 +111,17 @@ __device__ __forceinline__ RowSum sum_of_row(const RowParts<T>& parts, int singl
   const double total =
       block_sum(static_cast<double>(sum * exponential<T>(largest - most)), double_partials);
   return {most, total};
+}
+
+// Gradients of capped logits x become those of the logits before; a cap of 0 is none.
+template <int N>
+__device__ __forceinline__ void through_cap(Floats<N>& gradient, const Floats<N>& x, float cap) {
+  if (cap == 0) return;
+#pragma unroll
+  for (int e = 0; e < N; ++e) gradient[e] *= soft_cap_slope(x[e], cap);
+}
+__device__ __forceinline__ float through_cap(float gradient, float x, float cap) {
+  return cap == 0 ? gradient : gradient * soft_cap_slope(x, cap);
 }
 
 // As many threads, in whole warps, as get at least `each` vectors each.

@@ -26,6 +26,7 @@ struct Logits {
   int classes;
   int kept;  // vectors that shared memory holds
   bool gradient;
+  float softcap;  // of the logits; 0: none
 };
 
 template <class T>
@@ -65,7 +66,8 @@ __global__ void __launch_bounds__(1024) cross_entropy_kernel(Logits<T> call) {
   const auto at_target = static_cast<float>(factor * (exp(distance) / total - 1));
   if (single >= 0) {
     const float p = exponential<T>(alone - most) * scale;
-    parts.row[single] = from_float<T>(single == target ? at_target : p);
+    parts.row[single] =
+        from_float<T>(through_cap(single == target ? at_target : p, alone, call.softcap));
   }
   for (int v = thread; v < parts.vectors; v += threads) {
     const int index = parts.index_of(v);
@@ -79,6 +81,7 @@ __global__ void __launch_bounds__(1024) cross_entropy_kernel(Logits<T> call) {
         if (index + e == target) gradient[e] = at_target;
       }
     }
+    through_cap(gradient, x, call.softcap);
     store_floats(parts.row + index, gradient);
   }
 }
@@ -136,7 +139,8 @@ void run(const Context& context, const ops::CrossEntropy& call) {
                            .faults = context.faults,
                            .classes = static_cast<int>(classes),
                            .kept = static_cast<int>(kept),
-                           .gradient = call.gradient};
+                           .gradient = call.gradient,
+                           .softcap = static_cast<float>(call.softcap)};
     cross_entropy_kernel<T>
         <<<static_cast<unsigned>(call.logits.shape()[0]), threads, kept * 16, context.stream>>>(
             logits);

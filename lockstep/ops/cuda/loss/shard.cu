@@ -72,6 +72,7 @@ struct ShardLogits {
   ScalarArg factor;
   Faults* faults;
   bool gradient;
+  float softcap;  // of the logits; 0: none
 };
 
 // The sum of all shards, and the logit of the target.
@@ -137,8 +138,9 @@ __global__ void __launch_bounds__(kShardThreads) shard_kernel(ShardLogits<T> cal
   const std::int64_t own = target - call.classes.first;  // may be of another shard
   const int single = parts.single(thread);
   if (single >= 0) {
-    const float p = exponential<T>(to_float(parts.row[single]) - most) * scale;
-    parts.row[single] = from_float<T>(single == own ? at_target : p);
+    const float x = to_float(parts.row[single]);
+    const float p = exponential<T>(x - most) * scale;
+    parts.row[single] = from_float<T>(through_cap(single == own ? at_target : p, x, call.softcap));
   }
   for (int v = thread; v < parts.vectors; v += threads) {
     const int index = parts.index_of(v);
@@ -149,6 +151,7 @@ __global__ void __launch_bounds__(kShardThreads) shard_kernel(ShardLogits<T> cal
       const float p = exponential<T>(x[e] - most) * scale;
       gradient[e] = index + e == own ? at_target : p;
     }
+    through_cap(gradient, x, call.softcap);
     store_floats(parts.row + index, gradient);
   }
 }
@@ -187,7 +190,8 @@ void run_shard(const Context& context, const ops::CrossEntropy& call) {
         .losses = data_of<float>(call.losses),
         .factor = scalar(call.factor),
         .faults = context.faults,
-        .gradient = call.gradient};
+        .gradient = call.gradient,
+        .softcap = static_cast<float>(call.softcap)};
     shard_kernel<T><<<static_cast<unsigned>(arguments.rows), threads_of<T>(arguments.classes.count),
                       0, context.stream>>>(arguments);
     check_launch("cross_entropy of a shard");

@@ -132,7 +132,8 @@ std::size_t run_typed(const Context& context, const ops::NormBackward& call, flo
                              .partials = partials,
                              .biased = ops::is_given(call.dbias),
                              .rows = call.dy.shape()[0],
-                             .width = static_cast<int>(call.dy.shape()[1])};
+                             .width = static_cast<int>(call.dy.shape()[1]),
+                             .above = call.above_one ? 1.0f : 0.0f};
   const bool vectors =
       rows.width % N == 0 &&
       all_allow_packs<T, N>(call.dy, call.sum, call.gain, call.dresidual, call.dsum, call.dbranch);

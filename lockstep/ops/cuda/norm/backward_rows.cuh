@@ -27,7 +27,17 @@ struct Rows {
   bool biased;  // whether dbias is wanted
   std::int64_t rows;
   int width;
+  float above;  // what is added to the gain
 };
+
+// N elements of the gain from column `at` on.
+template <int N, class T, bool kDrops>
+__device__ __forceinline__ Floats<N> load_gain(const Rows<T, kDrops>& call, int at) {
+  Floats<N> gain = load_floats<N>(call.gain + at);
+#pragma unroll
+  for (int e = 0; e < N; ++e) gain[e] += call.above;
+  return gain;
+}
 
 struct Averages {
   float g;  // 0 for an RMS norm
@@ -135,7 +145,7 @@ struct Share {
       const int at = column(thread, p);
       if (at < width) {
         const Floats<N> dy = to_floats(loaded.dys[p]), sum = to_floats(loaded.sums[p]);
-        const Floats<N> gain = load_floats<N>(call.gain + at);
+        const Floats<N> gain = load_gain<N>(call, at);
 #pragma unroll
         for (int e = 0; e < N; ++e) {
           const float n = (sum[e] - mean) * rstd;
@@ -159,7 +169,7 @@ struct Share {
         renew(loaded.dys[p]);
         renew(loaded.sums[p]);
         Floats<N> gradient = through_norm(to_floats(loaded.dys[p]), to_floats(loaded.sums[p]),
-                                          load_floats<N>(call.gain + at), mean, rstd, average);
+                                          load_gain<N>(call, at), mean, rstd, average);
         if (call.dresidual != nullptr) {
           if (!kEarly) loaded.residuals[p] = load_pack<N>(call.dresidual + first + at);
           const Floats<N> residual = to_floats(loaded.residuals[p]);
@@ -307,7 +317,7 @@ __global__ void __launch_bounds__(kAnyThreads) any_rows_kernel(Rows<T, kDrops> c
     for (int i = thread; i < width; i += kAnyThreads) {
       const float dy = to_float(call.dy[first + i]);
       const float n = (to_float(call.sum[first + i]) - mean) * rstd;
-      const float g = dy * to_float(call.gain[i]);
+      const float g = dy * load_gain<1>(call, i)[0];
       sum_of_g += g;
       sum_of_gn += g * n;
       dgain[i] += dy * n;
@@ -320,7 +330,7 @@ __global__ void __launch_bounds__(kAnyThreads) any_rows_kernel(Rows<T, kDrops> c
     for (int i = thread; i < width; i += kAnyThreads) {
       Floats<1> gradient =
           through_norm(load_floats<1>(call.dy + first + i), load_floats<1>(call.sum + first + i),
-                       load_floats<1>(call.gain + i), mean, rstd, average);
+                       load_gain<1>(call, i), mean, rstd, average);
       if (call.dresidual != nullptr) gradient[0] += to_float(call.dresidual[first + i]);
       store_gradients(call, dropout, first + static_cast<std::size_t>(i), gradient);
     }

@@ -33,6 +33,7 @@ struct Rows {
   std::int64_t rows;
   int width;
   float epsilon;
+  float above;  // what is added to the gain
 };
 
 __device__ __forceinline__ float rstd_of(float squares, int width, float epsilon) {
@@ -146,7 +147,9 @@ __global__ void __launch_bounds__(kGroup == 32 ? kWarpBlock : kGroup) norm_kerne
   for (int p = 0; p < kPacks; ++p) {
     if (column(p) < width) {
       const Floats<N> x = to_floats(sum[p]);
-      const Floats<N> gain = to_floats(gains[p]);
+      Floats<N> gain = to_floats(gains[p]);
+#pragma unroll
+      for (int e = 0; e < N; ++e) gain[e] += call.above;
       Floats<N> y;
       if (call.bias != nullptr) {
         const Floats<N> bias = to_floats(biases[p]);
@@ -198,7 +201,7 @@ __global__ void __launch_bounds__(kAnyThreads) norm_any_kernel(Rows<T> call) {
   for (int i = thread; i < width; i += kAnyThreads) {
     const float bias = call.bias != nullptr ? to_float(call.bias[i]) : 0.0f;
     const float normed = (to_float(sum[first + i]) - mean) * rstd;
-    call.y[first + i] = from_float<T>(normed * to_float(call.gain[i]) + bias);
+    call.y[first + i] = from_float<T>(normed * (to_float(call.gain[i]) + call.above) + bias);
   }
 }
 
@@ -256,7 +259,8 @@ void run(const Context& context, const ops::Norm& call) {
                        .rstd = data_of<float>(call.rstd),
                        .rows = call.x.shape()[0],
                        .width = static_cast<int>(call.x.shape()[1]),
-                       .epsilon = call.epsilon};
+                       .epsilon = call.epsilon,
+                       .above = call.above_one ? 1.0f : 0.0f};
     const bool vectors = rows.width % N == 0 && all_allow_packs<T, N>(call.x, call.branch, call.sum,
                                                                       call.gain, call.bias, call.y);
     if (!branch) {
