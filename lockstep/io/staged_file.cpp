@@ -47,7 +47,7 @@ std::vector<std::size_t> StagedFile::Layout::block_bytes() const {
   return blocks;
 }
 
-StagedFile::StagedFile(const TierFileOptions& options, Layout layout)
+StagedFile::StagedFile(const TierFileOptions& options, Layout layout, Device device)
     : layout_(std::move(layout)),
       slots_(layout_.slots(), {.block = kNone}),
       staging_(layout_.staging_bytes()),
@@ -57,6 +57,9 @@ StagedFile::StagedFile(const TierFileOptions& options, Layout layout)
     first_blocks_.push_back(next);
     next += pieces_of(item);
   }
+  if (device == Device{}) return;
+  stream_.emplace(device);
+  if (staging_.size() > 0) pinned_ = PinnedRange(staging_.data(), staging_.size());
 }
 
 std::span<std::byte> StagedFile::memory(const Slot& slot) const {
@@ -95,6 +98,12 @@ StagedFile::Slot& StagedFile::take_oldest() {
   return slot;
 }
 
+void StagedFile::copy_now(const Tensor& to, const Tensor& from) {
+  if (!stream_) return copy(to, from);
+  stream_->run([&] { copy(to, from); });
+  stream_->synchronize();
+}
+
 void StagedFile::store(std::size_t item, const Tensor& from) {
   check(item, 0, from);
   if (from.bytes() != layout_.items[item]) {
@@ -109,7 +118,7 @@ void StagedFile::store(std::size_t item, const Tensor& from) {
       stale->block = kNone;
     }
     Slot& slot = take_oldest();
-    copy(staged(slot, 0, run.bytes.bytes()), run.bytes);
+    copy_now(staged(slot, 0, run.bytes.bytes()), run.bytes);
     slot.ticket = file_.write(run.block, memory(slot));
     if (!layout_.overlaps) settle(slot);
   }
@@ -149,7 +158,7 @@ void StagedFile::fetch(std::span<const Part> parts) {
     for (; ahead < std::min(i + slots_.size(), runs.size()); ++ahead) bring(runs[ahead].block);
     Slot& slot = *find(runs[i].block);
     settle(slot);
-    copy(runs[i].bytes, staged(slot, runs[i].first, runs[i].bytes.bytes()));
+    copy_now(runs[i].bytes, staged(slot, runs[i].first, runs[i].bytes.bytes()));
   }
 }
 

@@ -13,18 +13,22 @@
 //   slot 1            | copy 1 | write 1 ...      slot 1   | read 1          | copy 1 | read 5 ...
 //   slot 2                     | copy 2 | ...     slot 2   | read 2                   | copy 2 ...
 //
-// The last read piece stays in its slot, so consecutive parts of an item are read once.
+// The last read piece stays in its slot, so consecutive parts of an item are read once. Beside a
+// GPU the slots are page-locked, and copies are on a stream of their own.
 //
 // One thread at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "lockstep/io/tier_file.h"
 #include "lockstep/tensor/buffer.h"
+#include "lockstep/tensor/cuda.h"
+#include "lockstep/tensor/stream.h"
 
 namespace lockstep::io {
 
@@ -51,11 +55,11 @@ class StagedFile {
     Tensor to;
   };
 
-  // Throws what TierFile and Buffer throw.
-  StagedFile(const TierFileOptions& options, Layout layout);
+  // For tensors of this device and of the host. Throws what TierFile and Buffer throw.
+  StagedFile(const TierFileOptions& options, Layout layout, Device device = {});
 
-  // Stores a whole item. Throws Error(kInvalidArgument) if `from` has another size, and what
-  // TierFile throws for this or an earlier transfer.
+  // Stores a whole item, whose operations have ended. Throws Error(kInvalidArgument) if `from` has
+  // another size, and what TierFile throws for this or an earlier transfer.
   void store(std::size_t item, const Tensor& from);
   // Throws Error(kInvalidArgument) where an item has no such bytes, and what TierFile throws.
   void fetch(std::span<const Part> parts);
@@ -86,13 +90,16 @@ class StagedFile {
   Slot& take_oldest();
   void bring(std::size_t block);
   void settle(Slot& slot);
+  void copy_now(const Tensor& to, const Tensor& from);
 
   Layout layout_;
   std::vector<std::size_t> first_blocks_;  // of each item
   std::vector<Slot> slots_;
   std::uint64_t uses_ = 0;
   Buffer staging_;
-  TierFile file_;  // declared last: transfers end before the memory is freed
+  PinnedRange pinned_;            // of no bytes where there is no GPU
+  std::optional<Stream> stream_;  // beside a GPU
+  TierFile file_;                 // declared last: transfers end before the memory is freed
 };
 
 }  // namespace lockstep::io

@@ -88,7 +88,8 @@ void Replica::make_files(const io::TierFileOptions& options) {
   const auto make = [&](const char* what, const io::StagedFile::Layout& layout) {
     io::TierFileOptions named = options;
     named.what = what;
-    return layout.items.empty() ? nullptr : std::make_unique<io::StagedFile>(named, layout);
+    return layout.items.empty() ? nullptr
+                                : std::make_unique<io::StagedFile>(named, layout, ops_.device());
   };
   gradient_file_ = make("gradients", plan_.gradient_file);
   activation_file_ = make("what blocks keep for backward", plan_.activation_file);

@@ -13,8 +13,8 @@ namespace lockstep::parallel {
 // forward needs all of them.
 std::vector<std::size_t> needed_blocks(const nn::MemoryPlan& plan);
 
-// Threads of an update beside compute on the device. On the CPU that has all cores but one; beside a
-// GPU one core queues the operations.
+// Threads of an update beside compute on the device. On the CPU that has all cores but one; beside
+// a GPU one core queues the operations.
 int update_threads(Device device);
 
 }  // namespace lockstep::parallel

@@ -134,10 +134,12 @@ std::vector<double> sums_of_all(nn::Replica& replica, TierMover& mover) {
     return sums_of_chunks(on_host ? replica.host_ops() : replica.ops(), replica.states().gradients,
                           gradient_chunks(replica.flat()), workspace);
   }
+  // They are read where the optimizer computes.
+  Ops& ops = replica.plan().tiers.update() == Tier::kHost ? replica.host_ops() : replica.ops();
   std::vector<double> all;
   for (std::size_t block = replica.flat().blocks();
        block-- > 0;) {  // as they stand in the flat buffer
-    const auto sums = sums_of_mine(replica, replica.ops(), mover, block, workspace);
+    const auto sums = sums_of_mine(replica, ops, mover, block, workspace);
     all.insert(all.end(), sums.begin(), sums.end());
   }
   return all;

@@ -60,16 +60,21 @@ TierMover::Ticket TierMover::copy_after(const Event& event, const Tensor& to, co
   });
 }
 
-TierMover::Ticket TierMover::store_gradients(std::size_t block, const Tensor& from) {
-  return push(label_of("store", "gradients", block), from.elements(),
-              [this, block, from] { replica_->gradient_file()->store(block, from); });
+TierMover::Ticket TierMover::store_gradients(std::size_t block, const Tensor& from,
+                                             const Event& made) {
+  return push(label_of("store", "gradients", block), from.elements(), [this, block, from, made] {
+    made.wait();
+    replica_->gradient_file()->store(block, from);
+  });
 }
 
-TierMover::Ticket TierMover::fetch_gradients(std::size_t block, std::size_t first,
-                                             const Tensor& to) {
+TierMover::Ticket TierMover::fetch_gradients(std::size_t block, std::size_t first, const Tensor& to,
+                                             const Event& free) {
   const std::size_t byte = first * size_of(to.dtype());
-  return push(label_of("fetch", "gradients", block), to.elements(),
-              [this, block, byte, to] { replica_->gradient_file()->fetch(block, byte, to); });
+  return push(label_of("fetch", "gradients", block), to.elements(), [this, block, byte, to, free] {
+    free.wait();
+    replica_->gradient_file()->fetch(block, byte, to);
+  });
 }
 
 void TierMover::read_parameters(std::size_t block, const Tensor& to) {
@@ -78,7 +83,7 @@ void TierMover::read_parameters(std::size_t block, const Tensor& to) {
   reader_->read(replica_->filed_states().size() - 1, replica_->my_range(block),
                 [&](const Tensor& some) {
                   const auto count = static_cast<std::int64_t>(some.elements());
-                  lockstep::copy(to.slice(done, count), some);
+                  copy_now(to.slice(done, count), some);
                   done += count;
                 });
 }
@@ -95,7 +100,10 @@ TierMover::Ticket TierMover::fetch_parameters(std::size_t gather, const Event& f
                                    static_cast<std::int64_t>(range.elements)),
                       label);
   }
-  return push(label, to.elements(), [this, unit, to] { read_parameters(unit, to); });
+  return push(label, to.elements(), [this, unit, to, free] {
+    free.wait();
+    read_parameters(unit, to);
+  });
 }
 
 // Tasks that are pushed meanwhile lengthen the wait, which is harmless: tasks wait for nothing.
@@ -156,7 +164,8 @@ void TierMover::fetch_kept(int step, const Event& free) {
     bytes += views.after.bytes();
   }
   if (parts.empty()) return;
-  const Ticket ticket = push(kLabel, bytes, [this, parts = std::move(parts)] {
+  const Ticket ticket = push(kLabel, bytes, [this, free, parts = std::move(parts)] {
+    free.wait();
     replica_->activation_file()->fetch(parts);
   });
   for (std::size_t i = 0; i < plan.absences.size(); ++i) {
@@ -177,7 +186,8 @@ void TierMover::after_forward(std::size_t block) {
     left_[i] = replica_->activation_file() == nullptr
                    ? copy_after(made, views.away, views.before, kLabel)
                    : push(kLabel, views.before.bytes(),
-                          [this, item = plan.absences[i].away, from = views.before] {
+                          [this, made, item = plan.absences[i].away, from = views.before] {
+                            made.wait();
                             replica_->activation_file()->store(item, from);
                           });
   }
@@ -201,7 +211,7 @@ void TierMover::begin_gradients(std::size_t block) {
   if (!adds_) {
     replica_->ops().in_order([&] { fill_zero(written); });
   } else if (replica_->gradient_file() != nullptr) {
-    wait_for(fetch_gradients(block, 0, written));
+    wait_for(fetch_gradients(block, 0, written, replica_->ops().record()));
   } else {
     wait_for(copy_after(replica_->ops().record(), written, replica_->gradients_of(block),
                         label_of("fetch", "gradients", block)));
@@ -214,7 +224,7 @@ void TierMover::after_backward(std::size_t block) {
     if (ops::is_given(written)) {
       const Event made = replica_->ops().record();
       stored_[block] = replica_->gradient_file() != nullptr
-                           ? store_gradients(block, written)
+                           ? store_gradients(block, written, made)
                            : copy_after(made, replica_->gradients_of(block), written,
                                         label_of("store", "gradients", block));
       if (one_by_one_ && replica_->gradient_file() != nullptr) wait();

@@ -60,10 +60,11 @@ class TierMover : public nn::BlockListener {
   // Queues a copy after everything pushed before. `label` must outlive it, except for its lane.
   // Thread-safe.
   Ticket copy(const Tensor& to, const Tensor& from, TraceLabel label);
-  // The same to and from the file of this worker's gradients of a block: all of them, or some from
-  // element `first` on.
-  Ticket store_gradients(std::size_t block, const Tensor& from);
-  Ticket fetch_gradients(std::size_t block, std::size_t first, const Tensor& to);
+  // The same to and from the file of this worker's gradients of a block: all of them, when the
+  // event has come, or some from element `first` on.
+  Ticket store_gradients(std::size_t block, const Tensor& from, const Event& made = {});
+  Ticket fetch_gradients(std::size_t block, std::size_t first, const Tensor& to,
+                         const Event& free = {});
   // Reads this worker's parameters of a block from a file, on the calling thread, which must always
   // be the same.
   void read_parameters(std::size_t block, const Tensor& to);

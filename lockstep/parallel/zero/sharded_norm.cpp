@@ -55,6 +55,8 @@ class Sums {
       : ops_(replica.sums_of_squares().device() == Device{} ? replica.host_ops() : replica.ops()),
         workspace_(replica.sums_of_squares()) {}
 
+  // Compute where the workspace is.
+  Ops& ops() const { return ops_; }
   std::size_t most() const { return workspace_.elements(); }
   void add(const Tensor& x, std::size_t count) {
     if (used_ + count > most()) flush();
@@ -88,7 +90,7 @@ class Sums {
 
 std::vector<double> ShardedNorm::numbers_of_mine(nn::Replica& replica, TierMover& mover) const {
   Sums sums(replica);
-  GradientReader reader(replica, replica.ops(), mover);
+  GradientReader reader(replica, sums.ops(), mover);
   for (const Piece& piece : pieces_[static_cast<std::size_t>(sharding_.worker)]) {
     const std::size_t first = piece.range.first - replica.my_range(piece.block).first;
     const std::size_t step =

@@ -187,7 +187,7 @@ void Zero::clear_gradients(std::size_t block) {
   const Tensor mine = part_in(block, gradients);
   if (mine.elements() == 0) return;
   if (replica_->gradient_file() != nullptr) {
-    mover_.await(mover_.fetch_gradients(block, 0, mine));
+    mover_.await(mover_.fetch_gradients(block, 0, mine, ops.record()));
   } else {
     ops.in_order([&] { copy(mine, replica_->mine(block).gradients); });
   }

@@ -16,19 +16,21 @@ int ranks_of(const TrainOptions& options) {
 }
 
 // Codecs of a GPU work in its memory.
-std::string on_host_and_quantized(const TrainOptions& options) {
+std::string moved_and_quantized(const TrainOptions& options) {
   const nn::Tiers& tiers = options.offload.tiers;
-  if (tiers.gradients != Tier::kHost && tiers.parameters != Tier::kHost) return "";
-  const char* const key =
-      tiers.gradients == Tier::kHost ? "offload.gradients" : "offload.parameters";
+  const bool gradients = tiers.gradients != Tier::kDevice;
+  if (!gradients && tiers.parameters == Tier::kDevice) return "";
+  const std::string moved =
+      fmt::format("offload.{} = \"{}\"", gradients ? "gradients" : "parameters",
+                  name(gradients ? tiers.gradients : tiers.parameters));
   const parallel::Compression compression = options.parallel.compression.compression;
   if (compression != parallel::Compression::kNone) {
-    return fmt::format("{} = \"host\" with parallel.compression = \"{}\"; leave one of them out",
-                       key, name(compression));
+    return fmt::format("{} with parallel.compression = \"{}\"; leave one of them out", moved,
+                       name(compression));
   }
   const std::string quantized = parallel::zero_plus_plus(options.parallel);
   if (quantized.empty()) return "";
-  return fmt::format("{} = \"host\" with {}; leave one of them out", key, quantized);
+  return fmt::format("{} with {}; leave one of them out", moved, quantized);
 }
 
 // What a GPU does not do yet; empty: it does all of it.
@@ -60,13 +62,7 @@ std::string unserved_by_gpu(const TrainOptions& options) {
       options.parallel.comm.device_backend == DeviceBackend::kNative) {
     return "ranks on several nodes with comm.device_backend = \"native\"; use \"auto\"";
   }
-  const nn::Tiers& tiers = options.offload.tiers;
-  if (tiers.gradients == Tier::kFile || tiers.parameters == Tier::kFile ||
-      tiers.activations == Tier::kFile) {
-    return "offload.* = \"file\" but for offload.optimizer; use \"host\"";
-  }
-  if (tiers.in_place) return "offload.in_place; leave it out";
-  return on_host_and_quantized(options);
+  return moved_and_quantized(options);
 }
 
 constexpr const char* kFp8Needs =

@@ -27,6 +27,34 @@ std::vector<nn::Tiers> host_tiers() {
           {.optimizer = kHost, .gradients = kHost, .parameters = kHost, .activations = kHost}};
 }
 
+// With files and memory that is read in place, each beside the tiers of the host that it replaces.
+std::vector<nn::Tiers> file_tiers() {
+  constexpr Tier kHost = Tier::kHost, kFile = Tier::kFile;
+  return {{.gradients = kFile},
+          {.optimizer = kHost, .gradients = kFile},
+          {.activations = kFile},
+          {.optimizer = kFile, .parameters = kFile},
+          {.optimizer = kFile, .gradients = kFile, .parameters = kFile, .activations = kFile}};
+}
+std::vector<nn::Tiers> tiers_in_place() {
+  constexpr Tier kHost = Tier::kHost;
+  return {{.parameters = kHost, .in_place = true},
+          {.optimizer = kHost, .parameters = kHost, .in_place = true},
+          {.optimizer = kHost,
+           .gradients = kHost,
+           .parameters = kHost,
+           .activations = kHost,
+           .in_place = true}};
+}
+nn::Tiers on_host(nn::Tiers tiers) {
+  for (Tier nn::Tiers::*const each : {&nn::Tiers::optimizer, &nn::Tiers::gradients,
+                                      &nn::Tiers::parameters, &nn::Tiers::activations}) {
+    if (tiers.*each == Tier::kFile) tiers.*each = Tier::kHost;
+  }
+  tiers.in_place = false;
+  return tiers;
+}
+
 TrainOptions options_of(plan::Precision precision, RecomputeChoice recompute, double clip) {
   TrainOptions options = tiny_options(precision);
   options.batch = {.sequence = 7, .sequences = 8, .micro = 4};
@@ -197,6 +225,48 @@ TEST_F(CudaOffload, StatesInAFileHaveTheBitsOfTheHost) {
   }
 }
 
+TEST_F(CudaOffload, FilesHaveTheBitsOfTheHost) {
+  for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
+    for (const int micro : {2, 8}) {
+      for (const double clip : {0.0, 0.5}) {
+        TrainOptions options = options_of(precision, RecomputeChoice::kSelective, clip);
+        options.batch.micro = micro;
+        for (const nn::Tiers& tiers : file_tiers()) {
+          EXPECT_EQ(train(options, tiers), train(options, on_host(tiers)))
+              << tiers_text(tiers) << micro << ", " << clip;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaOffload, FilesOfWorkersHaveTheBitsOfTheHost) {
+  TrainOptions options = options_of(plan::Precision::kBf16, RecomputeChoice::kNone, 0.5);
+  options.batch.micro = 2;
+  for (const nn::Tiers& tiers : file_tiers()) {
+    for (const int stage : {0, 2, 3}) {
+      // Without sharded parameters each worker would need a file of all of them.
+      if (tiers.parameters == Tier::kFile && stage != 3) continue;
+      if (tiers.gradients == Tier::kFile && stage == 0) continue;
+      options.parallel.zero = stage;
+      EXPECT_EQ(train_workers(options, tiers, 2), train_workers(options, on_host(tiers), 2))
+          << tiers_text(tiers) << stage;
+    }
+  }
+}
+
+TEST_F(CudaOffload, ParametersReadInPlaceHaveTheBitsOfThoseThatAreCopied) {
+  for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
+    for (const auto recompute : {RecomputeChoice::kNone, RecomputeChoice::kFull}) {
+      TrainOptions options = options_of(precision, recompute, 0.5);
+      options.batch.micro = 2;
+      for (const nn::Tiers& tiers : tiers_in_place()) {
+        EXPECT_EQ(train(options, tiers), train(options, on_host(tiers))) << tiers_text(tiers);
+      }
+    }
+  }
+}
+
 std::vector<nn::Tiers> delayed_tiers() {
   std::vector<nn::Tiers> all;
   for (nn::Tiers tiers : host_tiers()) {
@@ -230,8 +300,9 @@ TEST_F(CudaOffload, TheSameSettingsGiveTheSameBits) {
 
 TEST_F(CudaOffload, AllocatesWhatIsPlanned) {
   std::vector<nn::Tiers> all = host_tiers();
-  const std::vector<nn::Tiers> delayed = delayed_tiers();
-  all.insert(all.end(), delayed.begin(), delayed.end());
+  for (const auto& more : {delayed_tiers(), file_tiers(), tiers_in_place()}) {
+    all.insert(all.end(), more.begin(), more.end());
+  }
   for (const nn::Tiers& tiers : all) {
     TrainOptions options = options_of(plan::Precision::kBf16, RecomputeChoice::kSelective, 1);
     options.offload.tiers = tiers;

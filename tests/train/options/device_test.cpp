@@ -47,22 +47,24 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.compression.compression = parallel::Compression::kInt8;
        }},
       {"parallel.algorithm", [](TrainOptions& o) { o.parallel.algorithm = "ring"; }},
-      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.gradients = Tier::kFile; }},
-      {"offload.* = \"file\"", [](TrainOptions& o) { o.offload.tiers.activations = Tier::kFile; }},
+      {"offload.gradients = \"file\" with parallel.compression = \"topk\"",
+       [](TrainOptions& o) {
+         o.batch.workers = 2;
+         o.offload.tiers.gradients = Tier::kFile;
+         o.parallel.compression.compression = parallel::Compression::kTopk;
+       }},
       {"offload.gradients = \"host\" with parallel.compression = \"int8\"",
        [](TrainOptions& o) {
          o.batch.workers = 2;
          o.offload.tiers.gradients = Tier::kHost;
          o.parallel.compression.compression = parallel::Compression::kInt8;
        }},
-      {"offload.parameters = \"host\" with parallel.",
-       [](TrainOptions& o) {
+      {"offload.parameters = \"host\" with parallel.", [](TrainOptions& o) {
          o.batch.workers = 2;
          o.parallel.zero = 3;
          o.parallel.quantized_weights = parallel::Quantization::kInt8;
          o.offload.tiers.parameters = Tier::kHost;
-       }},
-      {"offload.in_place", [](TrainOptions& o) { o.offload.tiers.in_place = true; }}};
+       }}};
   for (const auto& [words, change] : unserved) {
     TrainOptions options;
     change(options);
