@@ -59,7 +59,7 @@ StagedFile::StagedFile(const TierFileOptions& options, Layout layout, Device dev
   }
   if (device == Device{}) return;
   stream_.emplace(device);
-  if (staging_.size() > 0) pinned_ = PinnedRange(staging_.data(), staging_.size());
+  if (staging_.bytes() > 0) pinned_ = PinnedRange(staging_.data(), staging_.bytes());
 }
 
 std::span<std::byte> StagedFile::memory(const Slot& slot) const {
