@@ -156,7 +156,8 @@ DeviceOffloadReport run_device_offload(const DeviceOffloadBench& bench) {
   TrainOptions settled;
   report.rows.push_back(measure_row("as set", options, bench.steps, settled));
   const nn::Tiers& tiers = options.offload.tiers;
-  const bool can_delay = !tiers.delayed_update && tiers.optimizer == Tier::kHost &&
+  const bool can_delay = !tiers.delayed_update && !tiers.in_place &&
+                         tiers.optimizer == Tier::kHost && !tiers.has_files() &&
                          train::setup_of(options).dtype != DType::kF32;
   if (can_delay) {
     TrainOptions delayed = settled;  // with the same recomputation

@@ -343,7 +343,7 @@ void Replica::round_parameters() {
       round_on_host(states);
       continue;
     }
-    ops_.run(ops::Cast{.from = states.master, .to = states.parameters});
+    ops_.run(ops::Cast{.from = states.master, .to = in_place(states.parameters)});
     if (state_file_) ops_.synchronize();
   }
   ops_.synchronize();

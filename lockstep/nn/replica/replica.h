@@ -307,6 +307,8 @@ class Replica {
   Flow out_of(std::size_t block, const plan::BufferCounts& use) const;
   Flow dout_of(std::size_t block, const plan::BufferCounts& use) const;
   Flow din_of(std::size_t block, const plan::BufferCounts& use) const;
+  // Page-locked memory of the host, or memory of the device, as operations of the device use it.
+  Tensor in_place(const Tensor& tensor) const;
   Tensor parameter_at(int step, const FlatParameter* place) const;
   Tensor gradient_at(const FlatParameter* place) const;
   void reset_scaling();

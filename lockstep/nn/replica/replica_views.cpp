@@ -12,17 +12,16 @@ FlatParameter within(const FlatParameter& parameter, FlatRange block) {
   return moved;
 }
 
-// Operations of a device that read host memory directly take its tensors for their own.
-Tensor as_of(Device device, const Tensor& tensor) {
-  return {tensor.data(), tensor.dtype(), tensor.shape(), device};
-}
-
 }  // namespace
+
+Tensor Replica::in_place(const Tensor& tensor) const {
+  return {tensor.data(), tensor.dtype(), tensor.shape(), ops_.device()};
+}
 
 Tensor Replica::parameter_at(int step, const FlatParameter* place) const {
   if (place == nullptr) return {};
   if (!plan_.gathers_parameters()) {
-    return FlatParameters::view(as_of(ops_.device(), states_.parameters), *place);
+    return FlatParameters::view(in_place(states_.parameters), *place);
   }
   for (std::size_t i = 0; i < plan_.gathers.size(); ++i) {
     const Gather& gather = plan_.gathers[i];

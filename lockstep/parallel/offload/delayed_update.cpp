@@ -58,12 +58,12 @@ void DelayedUpdate::let_gradients_change() {
   if (std::exchange(reads_gradients_, false)) replica_->ops().wait(left_.back());
 }
 
-// Nothing computes with the parameters before: the step has ended.
 void DelayedUpdate::take_parameters() {
   if (!up_) {
     replica_->take_parameters();
     return;
   }
+  up_->wait(replica_->ops().record());  // nothing computes with the parameters before any more
   awaited_ = 0;
   for (std::size_t block = 0; block < came_.size(); ++block) {
     const nn::FlatRange range = replica_->my_range(block);
@@ -74,8 +74,9 @@ void DelayedUpdate::take_parameters() {
 }
 
 void DelayedUpdate::before_forward(std::size_t block) {
-  if (!sends_parameters()) return;
-  for (; awaited_ < needed_[block]; ++awaited_) replica_->ops().wait(came_[awaited_]);
+  if (!sends_parameters() || awaited_ >= needed_[block]) return;
+  awaited_ = needed_[block];
+  replica_->ops().wait(came_[awaited_ - 1]);  // and so for those before it
 }
 
 void DelayedUpdate::await_parameters() {

@@ -6,6 +6,7 @@
 #include "lockstep/parallel/offload/local_update.h"
 
 namespace lockstep::parallel {
+
 bool OverlappedUpdate::serves(const nn::MemoryPlan& plan) {
   return StagedUpdate::serves(plan) && plan.tiers.overlaps && !plan.tiers.delayed_update &&
          !plan.sharding.any() && plan.stages == 1;

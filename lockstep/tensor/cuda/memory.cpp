@@ -217,7 +217,9 @@ LateFrees::~LateFrees() {
 }
 
 void pin(std::byte* data, std::size_t bytes) {
-  const cudaError_t status = cudaHostRegister(data, bytes, cudaHostRegisterPortable);
+  // Kernels may read and write it in place.
+  const cudaError_t status =
+      cudaHostRegister(data, bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
   if (status == cudaErrorMemoryAllocation || status == cudaErrorNotSupported) {
     cudaGetLastError();
     fail(ErrorCode::kSystem,

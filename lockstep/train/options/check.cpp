@@ -62,6 +62,7 @@ void check_pipelines(const TrainOptions& options) {
   refuse_tier("offload.gradients", tiers.gradients);
   refuse_tier("offload.parameters", tiers.parameters);
   refuse_tier("offload.activations", tiers.activations);
+  if (tiers.delayed_update) refuse("offload.delayed_update = true");
   if (options.memory_auto) refuse("memory.auto = true");
   if (options.recompute == RecomputeChoice::kAuto) refuse("train.recompute = \"auto\"");
   if (family_of(options) == ModelFamily::kLinear) refuse("model.family = \"linear\"");

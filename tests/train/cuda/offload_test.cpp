@@ -225,6 +225,15 @@ TEST_F(CudaOffload, StatesInAFileHaveTheBitsOfTheHost) {
   }
 }
 
+// Where the GPU updates it adds up the norm of gradients in a file, in another order than the host.
+void expect_same(const Learned& got, const Learned& on_host, const nn::Tiers& tiers) {
+  if (tiers.gradients == Tier::kFile && tiers.optimizer == Tier::kDevice) {
+    expect_near(got, on_host, 1e-6, 1e-5);
+  } else {
+    EXPECT_EQ(got, on_host);
+  }
+}
+
 TEST_F(CudaOffload, FilesHaveTheBitsOfTheHost) {
   for (const auto precision : {plan::Precision::kF32, plan::Precision::kBf16}) {
     for (const int micro : {2, 8}) {
@@ -232,8 +241,8 @@ TEST_F(CudaOffload, FilesHaveTheBitsOfTheHost) {
         TrainOptions options = options_of(precision, RecomputeChoice::kSelective, clip);
         options.batch.micro = micro;
         for (const nn::Tiers& tiers : file_tiers()) {
-          EXPECT_EQ(train(options, tiers), train(options, on_host(tiers)))
-              << tiers_text(tiers) << micro << ", " << clip;
+          SCOPED_TRACE(tiers_text(tiers));
+          expect_same(train(options, tiers), train(options, on_host(tiers)), tiers);
         }
       }
     }
@@ -249,8 +258,9 @@ TEST_F(CudaOffload, FilesOfWorkersHaveTheBitsOfTheHost) {
       if (tiers.parameters == Tier::kFile && stage != 3) continue;
       if (tiers.gradients == Tier::kFile && stage == 0) continue;
       options.parallel.zero = stage;
-      EXPECT_EQ(train_workers(options, tiers, 2), train_workers(options, on_host(tiers), 2))
-          << tiers_text(tiers) << stage;
+      SCOPED_TRACE(tiers_text(tiers));
+      expect_same(train_workers(options, tiers, 2), train_workers(options, on_host(tiers), 2),
+                  tiers);
     }
   }
 }
@@ -262,6 +272,8 @@ TEST_F(CudaOffload, ParametersReadInPlaceHaveTheBitsOfThoseThatAreCopied) {
       options.batch.micro = 2;
       for (const nn::Tiers& tiers : tiers_in_place()) {
         EXPECT_EQ(train(options, tiers), train(options, on_host(tiers))) << tiers_text(tiers);
+        EXPECT_EQ(train_workers(options, tiers, 2), train_workers(options, on_host(tiers), 2))
+            << tiers_text(tiers);
       }
     }
   }
@@ -313,7 +325,13 @@ TEST_F(CudaOffload, AllocatesWhatIsPlanned) {
       run_steps(trainer, 2, [](const StepMetrics&) {});
       const nn::MemoryPlan& plan = trainer.replica().plan();
       EXPECT_EQ(memory_in_use(kGpu) - on_gpu, plan.bytes(Tier::kDevice)) << tiers_text(tiers);
-      EXPECT_EQ(memory_in_use({}) - on_host, plan.bytes(Tier::kHost)) << tiers_text(tiers);
+      const std::size_t on_host_now = memory_in_use({}) - on_host;
+      // A save allocates what it reads files of states with.
+      if (trainer.replica().state_file() != nullptr) {
+        EXPECT_LE(on_host_now, plan.bytes(Tier::kHost)) << tiers_text(tiers);
+      } else {
+        EXPECT_EQ(on_host_now, plan.bytes(Tier::kHost)) << tiers_text(tiers);
+      }
     });
   }
 }

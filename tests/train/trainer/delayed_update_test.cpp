@@ -218,17 +218,19 @@ TEST(DelayedUpdate, OfAStepThatOverflowsIsNotMade) {
 }
 
 TEST(DelayedUpdate, IsRefusedWhereItCannotBe) {
-  const auto refusal = [](const Tiers& tiers, plan::Precision precision,
-                          int workers) -> std::string {
-    TrainOptions options = options_of(1, tiers);
-    options.precision = precision;
-    options.batch.workers = workers;
+  const auto refusal_of = [](const TrainOptions& options) -> std::string {
     try {
       check(options);
     } catch (const Error& error) {
       return error.what();
     }
     return "";
+  };
+  const auto refusal = [&](const Tiers& tiers, plan::Precision precision, int workers) {
+    TrainOptions options = options_of(1, tiers);
+    options.precision = precision;
+    options.batch.workers = workers;
+    return refusal_of(options);
   };
   constexpr auto kBf16 = plan::Precision::kBf16;
   EXPECT_EQ(refusal(kDelayed, kBf16, 1), "");
@@ -242,13 +244,16 @@ TEST(DelayedUpdate, IsRefusedWhereItCannotBe) {
   Tiers in_place = kAll;
   in_place.in_place = true;
   EXPECT_THAT(refusal(in_place, kBf16, 1), HasSubstr("leave one of them out"));
+  TrainOptions pipeline = options_of(1, kDelayed);
+  pipeline.parallel.pipeline = 2;
+  EXPECT_THAT(refusal_of(pipeline), HasSubstr("delayed_update = true is not supported with"));
 }
 
 class DelayedRun : public ThreadRuns {};
 
 TEST_F(DelayedRun, ContinuesFromACheckpointWithTheBitsOfAnUndisturbedRun) {
-  const Settings more = {"train.precision=bf16", "offload.optimizer=host", "offload.delayed_update=true",
-                         "checkpoint.every=3"};
+  const Settings more = {"train.precision=bf16", "offload.optimizer=host",
+                         "offload.delayed_update=true", "checkpoint.every=3"};
   run_ranks(1, small_run("whole", 9, more));
   Settings stops = more;
   stops.push_back("train.steps=6");
