@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/tensor/copy_on.h"
 
 namespace lockstep::io {
 namespace {
@@ -98,11 +99,7 @@ StagedFile::Slot& StagedFile::take_oldest() {
   return slot;
 }
 
-void StagedFile::copy_now(const Tensor& to, const Tensor& from) {
-  if (!stream_) return copy(to, from);
-  stream_->run([&] { copy(to, from); });
-  stream_->synchronize();
-}
+void StagedFile::copy_now(const Tensor& to, const Tensor& from) { copy_on(stream_, to, from); }
 
 void StagedFile::store(std::size_t item, const Tensor& from) {
   check(item, 0, from);

@@ -62,9 +62,8 @@ TEST_F(DevScript, CiNamesThePartThatFails) {
   put_program("build/asan-ubsan/tests/some_test", "exit 0");
   const auto outcome = dev("ci");
   EXPECT_EQ(outcome.exit_code, 1) << outcome.text;
-  for (const char* part :
-       {"run_test", "test_asan_core", "test_asan_core_rest", "test_asan_units",
-        "test_asan_processes"}) {
+  for (const char* part : {"run_test", "test_asan_core", "test_asan_core_rest", "test_asan_units",
+                           "test_asan_processes"}) {
     EXPECT_THAT(outcome.text, ContainsRegex(std::string("\n") + part + " +0 min  passed\n"));
   }
   EXPECT_THAT(outcome.text, ContainsRegex("\ntest_tsan +0 min  FAILED\n"));

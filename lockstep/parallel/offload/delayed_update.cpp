@@ -8,12 +8,6 @@
 namespace lockstep::parallel {
 namespace {
 
-// The part of a flat buffer.
-Tensor part_of(const Tensor& flat, nn::FlatRange range) {
-  return flat.slice(static_cast<std::int64_t>(range.first),
-                    static_cast<std::int64_t>(range.elements));
-}
-
 void synchronize(std::optional<Stream>& stream) noexcept {
   try {
     if (stream) stream->synchronize();
@@ -47,9 +41,8 @@ void DelayedUpdate::take_gradients() {
   }
   reads_gradients_ = true;
   for (std::size_t block = 0; block < left_.size(); ++block) {
-    const nn::FlatRange range = replica_->my_range(block);
-    down_->run([to = part_of(replica_->delayed_gradients(), range),
-                from = part_of(replica_->states().gradients, range)] { copy(to, from); });
+    const nn::States there = replica_->mine(block), here = delayed_states(*replica_, block);
+    down_->run([to = here.gradients, from = there.gradients] { copy(to, from); });
     left_[block] = down_->record();
   }
 }
@@ -66,9 +59,8 @@ void DelayedUpdate::take_parameters() {
   up_->wait(replica_->ops().record());  // nothing computes with the parameters before any more
   awaited_ = 0;
   for (std::size_t block = 0; block < came_.size(); ++block) {
-    const nn::FlatRange range = replica_->my_range(block);
-    up_->run([to = part_of(replica_->states().parameters, range),
-              from = part_of(replica_->next_parameters(), range)] { copy(to, from); });
+    const nn::States there = replica_->mine(block), here = delayed_states(*replica_, block);
+    up_->run([to = there.parameters, from = here.parameters] { copy(to, from); });
     came_[block] = up_->record();
   }
 }

@@ -208,16 +208,21 @@ UpdateResult local_update(nn::Replica& replica, TierMover& mover, const UpdateRe
   return result;
 }
 
+nn::States delayed_states(const nn::Replica& replica, std::size_t block) {
+  const nn::States buffers{.parameters = replica.next_parameters(),
+                           .gradients = replica.delayed_gradients()};
+  const nn::States delayed = buffers.slice(replica.my_range(block));
+  nn::States states = replica.mine(block);
+  states.parameters = delayed.parameters;
+  states.gradients = delayed.gradients;
+  return states;
+}
+
 void update_delayed(nn::Replica& replica, Ops& ops, std::size_t block, const UpdateRequest& request,
                     double gradient_norm) {
   replica.before_change(block);
-  const nn::FlatRange range = replica.my_range(block);
-  const auto first = static_cast<std::int64_t>(range.first);
-  const auto count = static_cast<std::int64_t>(range.elements);
-  nn::States states = replica.mine(block);
-  states.gradients = replica.delayed_gradients().slice(first, count);
-  states.parameters = replica.next_parameters().slice(first, count);
-  for (const Piece& piece : pieces_of(replica, block, range.elements)) {
+  const nn::States states = delayed_states(replica, block);
+  for (const Piece& piece : pieces_of(replica, block, replica.my_range(block).elements)) {
     update_elements(ops, request, gradient_norm, true, states.slice(piece.range), piece.decays);
   }
 }

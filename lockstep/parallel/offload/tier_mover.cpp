@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "lockstep/parallel/gradients/first_writers.h"
+#include "lockstep/tensor/copy_on.h"
 
 namespace lockstep::parallel {
 namespace {
@@ -42,11 +43,7 @@ TierMover::Ticket TierMover::push(TraceLabel label, std::size_t elements,
   return ++pushed_;
 }
 
-void TierMover::copy_now(const Tensor& to, const Tensor& from) {
-  if (!stream_) return lockstep::copy(to, from);
-  stream_->run([&] { lockstep::copy(to, from); });
-  stream_->synchronize();
-}
+void TierMover::copy_now(const Tensor& to, const Tensor& from) { copy_on(stream_, to, from); }
 
 TierMover::Ticket TierMover::copy(const Tensor& to, const Tensor& from, TraceLabel label) {
   return copy_after({}, to, from, label);

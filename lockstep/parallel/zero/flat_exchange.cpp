@@ -1,5 +1,7 @@
 #include "lockstep/parallel/zero/flat_exchange.h"
 
+#include "lockstep/tensor/copy_on.h"
+
 namespace lockstep::parallel {
 namespace {
 
@@ -52,11 +54,6 @@ Tensor FlatExchange::own_part(std::size_t unit, const Tensor& whole) const {
                      static_cast<std::int64_t>(mine.elements));
 }
 
-void FlatExchange::copy_over_bus(const Tensor& to, const Tensor& from) {
-  bus_->run([&] { copy(to, from); });
-  bus_->synchronize();
-}
-
 std::uint64_t FlatExchange::bytes_sent() const {
   std::uint64_t bytes = group_->bytes_sent();
   if (host_group_ != nullptr) bytes += host_group_->bytes_sent();
@@ -95,7 +92,7 @@ void FlatExchange::gather(std::size_t unit, const Tensor& mine, const Tensor& wh
   Communicator& group = group_of(unit, whole);
   const bool comes = mine.device() != whole.device();
   const Tensor part = comes ? own_part(unit, whole) : mine;
-  if (comes && part.elements() > 0) copy_over_bus(part, mine);
+  if (comes && part.elements() > 0) copy_on(bus_, part, mine);
   if (whole_blocks && group.rank() == owner && part.data() != whole.data()) copy(whole, part);
   group.run(gather_call(whole_blocks, owner, data_of(part), data_of(whole)));
 }
@@ -108,7 +105,7 @@ void FlatExchange::add_up(std::size_t unit, const Tensor& gradients, const Tenso
   const Tensor part = leaves ? own_part(unit, gradients) : mine;
   group.run(add_up_call(options_, gradients.device(), group.size(), owner, data_of(gradients),
                         gets ? data_of(part) : Data()));
-  if (leaves && gets && part.elements() > 0) copy_over_bus(mine, part);
+  if (leaves && gets && part.elements() > 0) copy_on(bus_, mine, part);
 }
 
 }  // namespace lockstep::parallel

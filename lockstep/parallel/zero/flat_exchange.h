@@ -35,7 +35,6 @@ class FlatExchange : public Exchange {
   Communicator& group_of(std::size_t unit, const Tensor& whole) const;
   // Of a unit.
   Tensor own_part(std::size_t unit, const Tensor& whole) const;
-  void copy_over_bus(const Tensor& to, const Tensor& from);
 
   Communicator& world_;
   std::unique_ptr<Communicator> group_;       // the same workers, for the communication thread

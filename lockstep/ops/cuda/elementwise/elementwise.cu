@@ -186,49 +186,41 @@ struct CastOp {
   }
 };
 
-template <class T>
-struct ScaleOp {
+// Changes elements where they are, each by itself.
+template <class Change, class T>
+struct ChangeOp {
   T* x;
-  ScalarArg factor;
-  float value;
+  Change change;
 
   template <int N>
   using In = Pack<T, N>;
 
-  __device__ void begin() { value = static_cast<float>(factor.get()); }
+  __device__ void begin() { change.begin(); }
   template <int N>
   __device__ __forceinline__ In<N> load(std::size_t i) const {
     return load_pack<N>(x + i);
   }
   template <int N>
   __device__ __forceinline__ void finish(std::size_t i, const In<N>& in) const {
-    Floats<N> scaled = to_floats(in);
+    Floats<N> changed = to_floats(in);
 #pragma unroll
-    for (int e = 0; e < N; ++e) scaled[e] *= value;
-    store_floats(x + i, scaled);
+    for (int e = 0; e < N; ++e) changed[e] = change.of(changed[e]);
+    store_floats(x + i, changed);
   }
 };
 
-template <class T>
-struct SoftCapOp {
-  T* x;
+struct Scaling {
+  ScalarArg factor;
+  float value;
+
+  __device__ void begin() { value = static_cast<float>(factor.get()); }
+  __device__ __forceinline__ float of(float x) const { return x * value; }
+};
+struct Capping {
   float cap;
 
-  template <int N>
-  using In = Pack<T, N>;
-
   __device__ void begin() {}
-  template <int N>
-  __device__ __forceinline__ In<N> load(std::size_t i) const {
-    return load_pack<N>(x + i);
-  }
-  template <int N>
-  __device__ __forceinline__ void finish(std::size_t i, const In<N>& in) const {
-    Floats<N> capped = to_floats(in);
-#pragma unroll
-    for (int e = 0; e < N; ++e) capped[e] = soft_cap(capped[e], cap);
-    store_floats(x + i, capped);
-  }
+  __device__ __forceinline__ float of(float x) const { return soft_cap(x, cap); }
 };
 
 template <class T, ops::Activation kActivation>
@@ -253,6 +245,19 @@ void run_pair(const Context& context, const Call& call, const char* name) {
       launch<N, 2>(context, operation, call.a.elements(), name);
     } else {
       launch<1, 4>(context, operation, call.a.elements(), name);
+    }
+  });
+}
+
+template <class Change>
+void run_change(const Context& context, const Tensor& x, const Change& change, const char* name) {
+  with_compute_type(x.dtype(), [&]<class T>(TypeTag<T>) {
+    constexpr int N = kPerVector<T>;
+    const ChangeOp<Change, T> operation{data_of<T>(x), change};
+    if (allows_packs<T, N>(x)) {
+      launch<N, 4>(context, operation, x.elements(), name);
+    } else {
+      launch<1, 4>(context, operation, x.elements(), name);
     }
   });
 }
@@ -337,27 +342,11 @@ void run(const Context& context, const ops::Cast& call) {
 }
 
 void run(const Context& context, const ops::Scale& call) {
-  with_compute_type(call.x.dtype(), [&]<class T>(TypeTag<T>) {
-    constexpr int N = kPerVector<T>;
-    const ScaleOp<T> operation{data_of<T>(call.x), scalar(call.factor), 0};
-    if (allows_packs<T, N>(call.x)) {
-      launch<N, 4>(context, operation, call.x.elements(), "scale");
-    } else {
-      launch<1, 4>(context, operation, call.x.elements(), "scale");
-    }
-  });
+  run_change(context, call.x, Scaling{scalar(call.factor), 0}, "scale");
 }
 
 void run(const Context& context, const ops::SoftCap& call) {
-  with_compute_type(call.x.dtype(), [&]<class T>(TypeTag<T>) {
-    constexpr int N = kPerVector<T>;
-    const SoftCapOp<T> operation{data_of<T>(call.x), static_cast<float>(call.cap)};
-    if (allows_packs<T, N>(call.x)) {
-      launch<N, 1>(context, operation, call.x.elements(), "soft_cap");
-    } else {
-      launch<1, 4>(context, operation, call.x.elements(), "soft_cap");
-    }
-  });
+  run_change(context, call.x, Capping{static_cast<float>(call.cap)}, "soft_cap");
 }
 
 }  // namespace lockstep::cuda
