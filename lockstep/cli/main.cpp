@@ -1,5 +1,8 @@
 #include <fmt/core.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <string>
 
 #include "lockstep/base/error.h"
@@ -17,6 +20,7 @@ using lockstep::cli::kUsageError;
 int exit_code_of(lockstep::ErrorCode code) {
   switch (code) {
     case lockstep::ErrorCode::kInvalidArgument:
+    case lockstep::ErrorCode::kUnsupported:  // by settings, mostly: it would come again
       return kUsageError;
     case lockstep::ErrorCode::kNonFinite:
       return kNonFiniteError;
@@ -27,6 +31,14 @@ int exit_code_of(lockstep::ErrorCode code) {
 
 void tell(const std::string& error) {
   fmt::print(stderr, "{}{}\n", lockstep::cli::kErrorPrefix, error);
+}
+
+// Jobs write their results into files, and continue without a log.
+bool is_result(const CLI::App& app) {
+  for (const char* job : {"train", "sweep", "launch"}) {
+    if (app.got_subcommand(job)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -69,6 +81,11 @@ int main(int argc, char** argv) {
     return exit_code_of(error.code());
   } catch (const std::exception& error) {
     tell(lockstep::cli::describe_unexpected(error));
+    return 1;
+  }
+  // A reader that has seen enough is no error.
+  if (std::fflush(stdout) != 0 && errno != EPIPE && is_result(app)) {
+    tell(fmt::format("cannot write to standard output: {}", std::strerror(errno)));
     return 1;
   }
   return exit_code;

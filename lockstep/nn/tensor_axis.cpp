@@ -25,6 +25,38 @@ void TensorAxis::sum(Ops& ops, const Tensor& x) {
   run(ops, all_reduce(Data(x.data(), x.elements(), x.dtype())));
 }
 
+void TensorAxis::Sums::start(Ops& ops, const Tensor& x) {
+  if (axis_.data_.device() != Device{}) return axis_.sum(ops, x);  // queued: the host does not wait
+  ops.synchronize();
+  if (started_.empty()) sent_before_ = axis_.data_.bytes_sent();
+  started_.push_back(axis_.data_.start(all_reduce(Data(x.data(), x.elements(), x.dtype()))));
+}
+
+void TensorAxis::Sums::wait() {
+  if (started_.empty()) return;
+  const auto begin = SteadyClock::now();
+  for (const Work& work : started_) work.wait();
+  axis_.cost_.seconds += seconds_since(begin);
+  axis_.cost_.bytes_sent += axis_.data_.bytes_sent() - sent_before_;
+  started_.clear();
+}
+
+TensorAxis::Sums::~Sums() {
+  if (started_.empty()) return;
+  try {
+    axis_.data_.abort("a rank of the tensor group did not finish a product");
+  } catch (const Error&) {
+    // The sums end with their own errors.
+  }
+  for (const Work& work : started_) {
+    try {
+      work.wait();
+    } catch (const Error&) {
+      // The error that ended the product is reported.
+    }
+  }
+}
+
 void TensorAxis::sum(std::span<double> numbers) {
   throw_failure();
   timed(group_, [&] { group_.all_reduce(numbers); });

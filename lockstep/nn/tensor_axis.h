@@ -8,6 +8,9 @@
 // tokens, and tokens are gathered before the next product, and once more in backward: five quarters
 // of the bytes.
 //
+// Between nodes a sum takes long, and a rank has nothing else to do. So a product can be computed
+// in chunks of tokens: the sum of a chunk travels while the next one is computed (Sums).
+//
 // On a GPU these calls are queued among the operations, and the host does not wait. An error of one
 // is thrown by the first later call whose result the host reads, or by throw_failure().
 #pragma once
@@ -15,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/axis_cost.h"
@@ -27,14 +31,36 @@ class TensorAxis {
  public:
   // `group` has the ranks of the tensor group, in order; `data` has the same ranks and is of the
   // device that tensors lie on, staged (comm/device_communicator.h). Both must outlive it.
-  TensorAxis(Communicator& group, Communicator& data) : group_(group), data_(data) {}
-  explicit TensorAxis(Communicator& group) : TensorAxis(group, group) {}
+  // `chunks`: of tokens, in which products are computed whose results are summed.
+  TensorAxis(Communicator& group, Communicator& data, int chunks = 1)
+      : group_(group), data_(data), chunks_(chunks) {}
+  explicit TensorAxis(Communicator& group, int chunks = 1) : TensorAxis(group, group, chunks) {}
 
   int rank() const { return group_.rank(); }
   int size() const { return group_.size(); }
 
+  int chunks() const { return chunks_; }
+
   // The sum over all ranks takes the place of x, with the same bits on all of them.
   void sum(Ops& ops, const Tensor& x);
+
+  // Sums of tensors beside computation. The tensors are not touched until wait() has returned. Sums
+  // that are dropped before, by an error, end all calls of the group.
+  class Sums {
+   public:
+    explicit Sums(TensorAxis& axis) : axis_(axis) {}
+    Sums(const Sums&) = delete;
+    Sums& operator=(const Sums&) = delete;
+    ~Sums();
+
+    void start(Ops& ops, const Tensor& x);
+    void wait();
+
+   private:
+    TensorAxis& axis_;
+    std::vector<Work> started_;
+    std::uint64_t sent_before_ = 0;
+  };
   // The same of numbers, and whether a condition holds on any rank.
   void sum(std::span<double> numbers);
   bool any(bool mine);
@@ -66,6 +92,7 @@ class TensorAxis {
 
   Communicator& group_;
   Communicator& data_;
+  int chunks_;
   AxisCost cost_;
 };
 

@@ -156,7 +156,7 @@ TEST_F(Generate, TranslatesWhatItLearnedLineByLine) {
   EXPECT_THAT(generate(run + " oneoneon").text, HasSubstr("trained to read up to 7"));
   EXPECT_THAT(generate(run + " '' </dev/null").text, HasSubstr("the text to translate is empty"));
   const Outcome exported = run_lockstep("export " + run + " " + (folder_ / "out").string());
-  EXPECT_EQ(exported.exit_code, 1);
+  EXPECT_EQ(exported.exit_code, 2);
   EXPECT_THAT(
       exported.text,
       HasSubstr("of family encoder-decoder, for which Hugging Face transformers has no class"));

@@ -129,8 +129,16 @@ TEST(Tour, TopicsSayWhatIsWrong) {
   };
   expect_refusal("block --model gpt2-124", "did you mean gpt2-124m?");
   expect_refusal("memory --recompute ful", "none, selective or full");
-  expect_refusal("gathers --ranks 1", "2 or more");
-  expect_refusal("buckets --tflops 0", "more than 0");
+  expect_refusal("gathers --ranks 1", "--ranks: Value 1 not in range");
+  expect_refusal("buckets --tflops 0", "--tflops is 0; 0.001 to 1048576 is fine");
+  expect_refusal("buckets --tflops nan", "--tflops is nan; 0.001 to 1048576 is fine");
+  expect_refusal("buckets --bucket-mb 1e300", "--bucket-mb is 1e+300; 0.001 to 1048576 is fine");
+  expect_refusal("buckets --ranks 1000000", "--ranks: Value 1000000 not in range");
+  expect_refusal("server --servers 1000000", "--servers: Value 1000000 not in range");
+  expect_refusal("server --slice-mb 1e-9", "--slice-mb is 1e-09; 0.001 to 1048576 is fine");
+  expect_refusal("zero --ranks 0", "--ranks: Value 0 not in range");
+  expect_refusal("block --layers -1", "--layers: Value -1 not in range");
+  expect_refusal("block --batch 99999999999999999999", "--batch");
   expect_refusal("symmetric --ranks 9", "1 to 8");
   expect_refusal("zero --rank 4", "did you mean --ranks?");
   expect_refusal("mesh --ranks 16 --tensor 3", "parallel.tensor is 3, which does not divide 16");

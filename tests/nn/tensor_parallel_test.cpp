@@ -7,6 +7,8 @@
 #include <cmath>
 #include <map>
 #include <mutex>
+#include <span>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -145,10 +147,11 @@ struct Case {
   Recompute recompute = Recompute::kNone;
   std::string ops = "cpu";
   bool tokens = false;  // are divided
+  int chunks = 1;       // of a product whose result is summed
 
   std::string text() const {
     return std::to_string(ranks) + " ranks, " + ops + ", " + std::string(plan::name(recompute)) +
-           (tokens ? ", tokens divided" : "");
+           (tokens ? ", tokens divided" : "") + ", " + std::to_string(chunks) + " chunks";
   }
   TensorGroup group(int rank) const {
     return {.size = ranks, .rank = rank, .divides_tokens = tokens};
@@ -159,7 +162,7 @@ void expect_like_one_rank(Tiny tiny, const Case& tested, const Whole& whole) {
   SCOPED_TRACE(name(tiny) + " on " + tested.text());
   run_threads(tested.ranks, [&](Communicator& world) {
     const auto ops = tested.ops == "cpu" ? make_cpu_ops(1) : make_reference_ops();
-    TensorAxis axis(world);
+    TensorAxis axis(world, tested.chunks);
     Replica replica = make_replica(make_divided(tiny, tested.group(world.rank())),
                                    setup_of(tiny, DType::kF32, tested.recompute), *ops);
     replica.set_tensor_axis(&axis);
@@ -197,7 +200,38 @@ TEST(TensorParallel, LossesAndGradientsAreThoseOfOneRank) {
         expect_like_one_rank(tiny, {.ranks = 3, .recompute = recompute, .tokens = tokens}, whole);
       }
     }
+    // Uneven ones, and more of them than rows.
+    expect_like_one_rank(tiny, {.ranks = 2, .recompute = Recompute::kFull, .chunks = 4}, whole);
+    expect_like_one_rank(tiny, {.ranks = 3, .chunks = 100}, whole);
   }
+}
+
+TEST(TensorParallel, SumsThatAreDroppedEndThoseOfOtherRanks) {
+  run_threads(2, [&](Communicator& world) {
+    const auto ops = make_cpu_ops(1);
+    TensorAxis axis(world);
+    std::vector<float> values(1000);
+    const Tensor x = tensor_of(std::span(values), {1000});
+    TensorAxis::Sums sums(axis);
+    if (world.rank() == 0) {
+      EXPECT_THROW(
+          {
+            sums.start(*ops, x);
+            sums.wait();
+            sums.start(*ops, x);
+            sums.wait();
+          },
+          Error);
+      return;
+    }
+    try {
+      TensorAxis::Sums dropped(axis);
+      dropped.start(*ops, x);
+      throw std::runtime_error("a product failed");
+    } catch (const std::runtime_error&) {
+      EXPECT_TRUE(world.failure().has_value());
+    }
+  });
 }
 
 // Gradients of what is replicated are computed by every rank, and have to stay the same without
@@ -290,11 +324,14 @@ TEST(TensorParallel, AMicroBatchSendsWhatItsBlocksDeclare) {
   for (const Tiny tiny : kDivisible) {
     for (const bool tokens : {false, true}) {
       for (const Recompute recompute : plan::kAllRecompute) {
-        const Case tested{.ranks = 3, .recompute = recompute, .tokens = tokens};
+        const Case tested{.ranks = 3,
+                          .recompute = recompute,
+                          .tokens = tokens,
+                          .chunks = recompute == Recompute::kFull ? 4 : 1};
         SCOPED_TRACE(name(tiny) + " on " + tested.text());
         run_threads(tested.ranks, [&](Communicator& world) {
           const auto ops = make_cpu_ops(1);
-          TensorAxis axis(world);
+          TensorAxis axis(world, tested.chunks);
           Replica replica = make_replica(make_divided(tiny, tested.group(world.rank())),
                                          setup_of(tiny, DType::kBF16, recompute), *ops);
           replica.set_tensor_axis(&axis);

@@ -14,6 +14,7 @@
 #include "lockstep/cli/explain/step_clock.h"
 #include "lockstep/cli/explain/timeline_lane.h"
 #include "lockstep/cli/explain/topics.h"
+#include "lockstep/cli/number_lists.h"
 #include "lockstep/cli/text_table.h"
 #include "lockstep/comm/schedule/price_list.h"
 #include "lockstep/nn/models/models.h"
@@ -199,7 +200,9 @@ void add_explain_buckets(CLI::App& explain, int& exit_code) {
       "buckets", "The buckets of DDP, and how their all-reduces hide behind backward");
   auto topic = std::make_shared<BucketTopic>();
   topic->flags.add_to(*command);
-  command->add_option("-n,--ranks", topic->ranks, "Number of ranks")->capture_default_str();
+  command->add_option("-n,--ranks", topic->ranks, "Number of ranks")
+      ->check(CLI::Range(2, kMostRanks))
+      ->capture_default_str();
   command->add_option("--bucket-mb", topic->parallel.bucket_mb, "Largest bucket, in MiB")
       ->capture_default_str();
   command->add_option("--tflops", topic->tflops, "What a rank computes, in TFLOP/s")
@@ -210,11 +213,8 @@ void add_explain_buckets(CLI::App& explain, int& exit_code) {
   command->footer("Example:\n  lockstep explain buckets --layers 4 --ranks 8 --svg buckets.svg");
   command->callback([topic, &exit_code] {
     exit_code = 0;
-    if (topic->ranks < 2) fail(ErrorCode::kInvalidArgument, "--ranks is 2 or more");
-    if (!(topic->tflops > 0)) fail(ErrorCode::kInvalidArgument, "--tflops is more than 0");
-    if (!(topic->parallel.bucket_mb > 0)) {
-      fail(ErrorCode::kInvalidArgument, "--bucket-mb is more than 0");
-    }
+    check_amount("--tflops", topic->tflops);
+    check_amount("--bucket-mb", topic->parallel.bucket_mb);
     if (!topic->svg.empty()) return write_picture(topic->svg, draw_buckets(*topic));
     fmt::print("{}", buckets_text(*topic));
   });

@@ -64,10 +64,6 @@ std::vector<Shape> shapes_of(const Options& options) {
   const int most = only_prices ? kMostPricedRanks : kMostRanks;
   Shape shape;
   shape.root = options.root;
-  if (options.segments && *options.segments < 1) {
-    fail(ErrorCode::kInvalidArgument, "--segments is {}; a vector is cut into 1 or more",
-         *options.segments);
-  }
   shape.segments = options.segments.value_or(0);
   if (!options.grid.empty()) shape.grid = parse_numbers("--grid", options.grid, 'x', "4x2");
   if (!options.machines.empty()) {
@@ -279,8 +275,10 @@ void add_explain(CLI::App& app, int& exit_code) {
       add("--grid", options->grid, "Extents of a torus or mesh, like 4x2"),
       add("--machines", options->machines, "Ranks on each node, like 4,4"),
       command->add_option("--root", options->root, "Root of broadcast, reduce, gather and scatter"),
-      command->add_option("--segments", options->segments,
-                          "Segments that chain and double_binary_tree pipeline")};
+      command
+          ->add_option("--segments", options->segments,
+                       "Segments that chain and double_binary_tree pipeline")
+          ->check(CLI::Range(1, 4096))};
   command->footer(explain_footer());
   add_explain_block(*command, exit_code);
   add_explain_memory(*command, exit_code);

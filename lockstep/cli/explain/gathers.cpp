@@ -11,6 +11,7 @@
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/explain/model_flags.h"
 #include "lockstep/cli/explain/topics.h"
+#include "lockstep/cli/number_lists.h"
 #include "lockstep/cli/text_table.h"
 #include "lockstep/nn/models/models.h"
 #include "lockstep/parallel/strategy/sharding_of.h"
@@ -31,9 +32,6 @@ struct GatherTopic {
 };
 
 nn::MemoryPlan plan_of_stage_3(const GatherTopic& topic) {
-  if (topic.ranks < 2)
-    fail(ErrorCode::kInvalidArgument, "--ranks is 2 or more: one shards nothing");
-  if (topic.unsharded < 1) fail(ErrorCode::kInvalidArgument, "--unsharded is 1 or more");
   parallel::ParallelOptions options;
   options.zero = 3;
   options.max_unsharded_blocks = topic.unsharded;
@@ -151,8 +149,11 @@ void add_explain_gathers(CLI::App& explain, int& exit_code) {
       "gathers", "When ZeRO stage 3 gathers the parameters of each block, and frees them");
   auto topic = std::make_shared<GatherTopic>();
   topic->flags.add_to(*command);
-  command->add_option("-n,--ranks", topic->ranks, "Number of ranks")->capture_default_str();
+  command->add_option("-n,--ranks", topic->ranks, "Number of ranks")
+      ->check(CLI::Range(2, kMostRanks))
+      ->capture_default_str();
   command->add_option("--unsharded", topic->unsharded, "Blocks that may be unsharded at once")
+      ->check(CLI::Range(1, 4096))
       ->capture_default_str();
   add_svg_flag(*command, topic->svg);
   command->footer("Example:\n  lockstep explain gathers --layers 4 --svg gathers.svg");

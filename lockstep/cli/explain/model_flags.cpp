@@ -22,6 +22,13 @@ plan::Recompute recompute_from_name(std::string_view text) {
 
 }  // namespace
 
+void check_amount(std::string_view flag, double amount) {
+  constexpr double kLeast = 1e-3;
+  constexpr double kMost = 1 << 20;
+  if (amount >= kLeast && amount <= kMost) return;
+  fail(ErrorCode::kInvalidArgument, "{} is {}; {} to {} is fine", flag, amount, kLeast, kMost);
+}
+
 void add_svg_flag(CLI::App& command, std::string& path) {
   command.add_option("--svg", path, "Draw it into this file instead of printing it")
       ->type_name("FILE");
@@ -35,9 +42,14 @@ void write_picture(const std::string& path, std::string_view svg) {
 void ModelFlags::add_to(CLI::App& command) {
   command.add_option("--model", model, "A model by name, as lockstep plan lists them")
       ->capture_default_str();
-  command.add_option("--layers", layers, "Another number of layers, to draw fewer");
-  command.add_option("--batch", batch, "Sequences of a micro-batch")->capture_default_str();
-  command.add_option("--sequence", sequence, "Tokens of a sequence")->capture_default_str();
+  command.add_option("--layers", layers, "Another number of layers, to draw fewer")
+      ->check(CLI::Range(std::int64_t{1}, nn::kMostLayers));
+  command.add_option("--batch", batch, "Sequences of a micro-batch")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command.add_option("--sequence", sequence, "Tokens of a sequence")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   command.add_option("--precision", precision, "bf16, f16, f32 or fp8")->capture_default_str();
   command.add_option("--recompute", recompute, "none, selective or full")->capture_default_str();
 }
@@ -50,9 +62,6 @@ plan::ModelShape ModelFlags::shape() const {
 }
 
 nn::Setup ModelFlags::setup() const {
-  if (batch < 1 || sequence < 1) {
-    fail(ErrorCode::kInvalidArgument, "--batch and --sequence are 1 or more");
-  }
   const plan::Precision chosen = plan::precision_from_name(precision);
   const DType dtype = train::dtype_of(chosen);
   return {.shape = {.batch = batch, .sequence = sequence},

@@ -268,7 +268,9 @@ void add_explain_server(CLI::App& explain, int& exit_code) {
       "server", "Slices on their way to parameter servers and back: fifo, wfbp and priority");
   auto topic = std::make_shared<ServerTopic>();
   topic->flags.add_to(*command);
-  command->add_option("--servers", topic->servers, "Number of servers")->capture_default_str();
+  command->add_option("--servers", topic->servers, "Number of servers")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_option("--slice-mb", topic->slice_mb, "Largest slice, in MiB of f32")
       ->capture_default_str();
   command->add_option("--credit-mb", topic->credit_mb, "MiB on their way to one server, at most")
@@ -281,10 +283,9 @@ void add_explain_server(CLI::App& explain, int& exit_code) {
   command->footer("Example:\n  lockstep explain server --layers 4 --svg server.svg");
   command->callback([topic, &exit_code] {
     exit_code = 0;
-    if (topic->servers < 1) fail(ErrorCode::kInvalidArgument, "--servers is 1 or more");
-    if (!(topic->tflops > 0) || !(topic->slice_mb > 0) || !(topic->credit_mb > 0)) {
-      fail(ErrorCode::kInvalidArgument, "--tflops, --slice-mb and --credit-mb are more than 0");
-    }
+    check_amount("--tflops", topic->tflops);
+    check_amount("--slice-mb", topic->slice_mb);
+    check_amount("--credit-mb", topic->credit_mb);
     if (!topic->svg.empty()) return write_picture(topic->svg, draw_server(*topic));
     fmt::print("{}", server_text(*topic));
   });

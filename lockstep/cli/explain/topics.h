@@ -20,6 +20,10 @@ void add_explain_checkpoint(CLI::App& explain, int& exit_code);
 void add_explain_mesh(CLI::App& explain, int& exit_code);
 void add_explain_pipeline(CLI::App& explain, int& exit_code);
 
+// A flag's number that has to be more than 0 and is no larger than makes sense. Throws
+// Error(kInvalidArgument).
+void check_amount(std::string_view flag, double amount);
+
 // Adds --svg FILE.
 void add_svg_flag(CLI::App& command, std::string& path);
 // Writes the picture and prints one line that names the file.

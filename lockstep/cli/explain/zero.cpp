@@ -137,14 +137,15 @@ void add_explain_zero(CLI::App& explain, int& exit_code) {
   auto topic = std::make_shared<ZeroTopic>();
   command->add_option("--model", topic->model, "A model by name, as lockstep plan lists them")
       ->capture_default_str();
-  command->add_option("-n,--ranks", topic->ranks, "Number of ranks")->capture_default_str();
+  command->add_option("-n,--ranks", topic->ranks, "Number of ranks")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
   command->add_option("--precision", topic->precision, "bf16, f16, f32 or fp8")
       ->capture_default_str();
   add_svg_flag(*command, topic->svg);
   command->footer("Example:\n  lockstep explain zero --model gpt2-1558m --ranks 8 --svg zero.svg");
   command->callback([topic, &exit_code] {
     exit_code = 0;
-    if (topic->ranks < 1) fail(ErrorCode::kInvalidArgument, "--ranks is 1 or more");
     const plan::Count parameters = plan::count_parameters(plan::find_model(topic->model)).total();
     const plan::Precision precision = plan::precision_from_name(topic->precision);
     if (!topic->svg.empty()) {

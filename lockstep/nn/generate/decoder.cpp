@@ -16,7 +16,7 @@ const Decoding& decoding_of(const Model& model, std::size_t index) {
   if (decoding != nullptr) return *decoding;
   fail(ErrorCode::kUnsupported,
        "the model '{}' cannot generate text: its block '{}' reads more than the preceding tokens; "
-       "use a model of family gpt2 or llama",
+       "docs/models.md lists the families that generate",
        model.name(), block.name());
 }
 

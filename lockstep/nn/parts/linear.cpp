@@ -1,5 +1,9 @@
 #include "lockstep/nn/parts/linear.h"
 
+#include <algorithm>
+
+#include "lockstep/nn/tensor_axis.h"
+
 namespace lockstep::nn {
 namespace {
 
@@ -7,6 +11,30 @@ constexpr Float8 kForwardFormat = Float8::kE4M3;
 constexpr Float8 kGradientFormat = Float8::kE5M2;  // has the range that gradients need
 
 bool is_multiple(std::int64_t extent) { return extent % 16 == 0; }
+
+// Of a tensor that may be absent.
+Tensor rows_of(const Tensor& all, const Extent& rows) {
+  return ops::is_given(all) ? all.slice(rows.first, rows.count) : Tensor();
+}
+
+// Calls `compute` for rows of `result`, all in the end, and sums these over the tensor group: those
+// of one chunk while the next is computed.
+template <class Compute>
+void in_summed_chunks(const Pass& pass, const Tensor& result, Compute&& compute) {
+  const std::int64_t rows = result.shape()[0];
+  const auto chunks = static_cast<int>(std::min<std::int64_t>(pass.tensor->chunks(), rows));
+  if (chunks <= 1) {
+    compute(Extent{.first = 0, .count = rows});
+    return pass.tensor->sum(pass.ops, result);
+  }
+  TensorAxis::Sums sums(*pass.tensor);
+  for (int i = 0; i < chunks; ++i) {
+    const Extent chunk = share_of(rows, {.size = chunks, .rank = i});
+    compute(chunk);
+    sums.start(pass.ops, result.slice(chunk.first, chunk.count));
+  }
+  sums.wait();
+}
 
 }  // namespace
 
@@ -145,13 +173,34 @@ void LinearPart::forward(const Pass& pass, const Tensor& given, const Tensor& y,
     if (ops::is_given(residual)) pass.ops.run(ops::Add{.a = own, .b = residual, .y = own});
     return pass.tensor->scatter_sum(pass.ops, all, y);
   }
-  const Tensor x = gathered(pass, given, kInForward);
-  pass.ops.run(ops::Linear{.x = x,
-                           .weight = parameter(pass, kWeight),
-                           .bias = adds ? parameter(pass, kBias) : Tensor(),
-                           .residual = adds ? residual : Tensor(),
-                           .y = y});
-  if (divides(Divided::kInputs)) pass.tensor->sum(pass.ops, y);
+  const ops::Linear whole{.x = gathered(pass, given, kInForward),
+                          .weight = parameter(pass, kWeight),
+                          .bias = adds ? parameter(pass, kBias) : Tensor(),
+                          .residual = adds ? residual : Tensor(),
+                          .y = y};
+  if (divides(Divided::kInputs)) return forward_and_sum(pass, whole);
+  pass.ops.run(whole);
+}
+
+void LinearPart::forward_and_sum(const Pass& pass, const ops::Linear& whole) const {
+  in_summed_chunks(pass, whole.y, [&](const Extent& rows) {
+    ops::Linear chunk = whole;
+    chunk.x = rows_of(whole.x, rows);
+    chunk.residual = rows_of(whole.residual, rows);
+    chunk.y = rows_of(whole.y, rows);
+    pass.ops.run(chunk);
+  });
+}
+
+void LinearPart::backward_and_sum(const Pass& pass, const ops::LinearBackwardInput& whole) const {
+  in_summed_chunks(pass, whole.dx, [&](const Extent& rows) {
+    ops::LinearBackwardInput chunk = whole;
+    chunk.dy = rows_of(whole.dy, rows);
+    chunk.factor = rows_of(whole.factor, rows);
+    chunk.z = rows_of(whole.z, rows);
+    chunk.dx = rows_of(whole.dx, rows);
+    pass.ops.run(chunk);
+  });
 }
 
 void LinearPart::forward_some(const Pass& pass, const Tensor& x, std::int64_t first,
@@ -271,15 +320,19 @@ void LinearPart::backward(const Pass& pass, const Backward& arguments) const {
   }
   run_weight_gradient(pass, arguments.dy, arguments.x);
   if (ops::is_given(arguments.dx)) {
-    pass.ops.run(
-        ops::LinearBackwardInput{.dy = arguments.dy,
-                                 .weight = parameter(pass, kWeight),
-                                 .factor = arguments.factor,
-                                 .dx = arguments.dx,
-                                 .accumulate = arguments.accumulate && adds_once(Divided::kOutputs),
-                                 .activation = arguments.activation,
-                                 .z = arguments.z});
-    if (divides(Divided::kOutputs)) pass.tensor->sum(pass.ops, arguments.dx);
+    const ops::LinearBackwardInput whole{
+        .dy = arguments.dy,
+        .weight = parameter(pass, kWeight),
+        .factor = arguments.factor,
+        .dx = arguments.dx,
+        .accumulate = arguments.accumulate && adds_once(Divided::kOutputs),
+        .activation = arguments.activation,
+        .z = arguments.z};
+    if (divides(Divided::kOutputs)) {
+      backward_and_sum(pass, whole);
+    } else {
+      pass.ops.run(whole);
+    }
   }
   finished(pass, kWeight);
   finished(pass, kBias);

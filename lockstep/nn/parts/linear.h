@@ -19,6 +19,8 @@
 //
 // With sequence parallelism x of the first and y of the second are a rank's tokens. Such a layer
 // gathers its x, or the gradient of its y, in a workspace of all tokens, and scatters the sums.
+// Without it a product whose result is summed may be computed in chunks of rows, each of which is
+// summed while the next is computed (TensorAxis::chunks()).
 #pragma once
 
 #include <cstddef>
@@ -117,6 +119,9 @@ class LinearPart : public Part {
   // x of all tokens.
   Tensor gathered(const Pass& pass, const Tensor& x, AllTokens when) const;
   void run_weight_gradient(const Pass& pass, const Tensor& dy, const Tensor& x) const;
+  // Products of the rows of y, or dx, which are summed over the ranks.
+  void forward_and_sum(const Pass& pass, const ops::Linear& whole) const;
+  void backward_and_sum(const Pass& pass, const ops::LinearBackwardInput& whole) const;
   void backward_of_own_tokens(const Pass& pass, const Backward& arguments) const;
   bool divides(Divided what) const { return options_.tensor.size > 1 && options_.divided == what; }
   // Whether this rank adds what counts once in a sum over ranks.

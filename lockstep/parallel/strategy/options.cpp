@@ -406,6 +406,11 @@ void bind(Config& config, ParallelOptions& options) {
       "between matrix products: the residual stream, norms and dropout (sequence "
       "parallelism). Activations take 1/tensor of the memory; a layer sends five quarters of the "
       "bytes.");
+  config.bind("parallel.tensor_chunks", options.tensor_chunks,
+              "With parallel.tensor, the chunks of tokens in which products are computed whose "
+              "results the ranks of a group sum: the sum of one chunk travels while the next is "
+              "computed. 0: 4 where the ranks of a group are on several nodes, else 1.",
+              {.min = 0, .max = 64});
   config.bind("parallel.pipeline", options.pipeline,
               "Stages of a pipeline. Each has a run of the model's blocks, and micro-batches go "
               "through them one behind the other. Data parallelism is what ranks / (tensor * "
@@ -434,8 +439,8 @@ void bind(Config& config, ParallelOptions& options) {
       "parallel.context_attention", options.context_attention, kContextNames,
       "With parallel.context, how attention reads the tokens of other ranks: heads (an "
       "all-to-all gives every rank all tokens of some heads; ranks divide the heads), ring (keys "
-      "and values travel around the ranks while these compute), or auto: ring for gpt2 "
-      "and llama, else heads.");
+      "and values travel around the ranks while these compute), or auto: ring where "
+      "tokens see only earlier ones and no window is shorter than the sequences, else heads.");
   config.bind(
       "parallel.expert", options.expert,
       "Ranks of an expert group. They divide the experts of a mixture and exchange the rows "

@@ -108,8 +108,11 @@ void check_slices(const TrainOptions& options) {
          "{} is not supported with parallel.pipeline_schedule = \"terapipe\": {}", setting, why);
   };
   if (!can_slice_tokens(options)) {
+    const plan::FamilyParts* const parts = parts_of(options);
     refuse(fmt::format("model.family = \"{}\"", name(family_of(options))),
-           "its tokens depend on later ones, which come in another slice; take 1f1b");
+           parts != nullptr && parts->experts
+               ? "its experts balance whole micro-batches; take 1f1b"
+               : "its tokens depend on later ones, which come in another slice; take 1f1b");
   }
   if (const int micro = solved(options.batch).micro; micro > 1) {
     refuse(fmt::format("train.micro_batch_size = {}", micro),

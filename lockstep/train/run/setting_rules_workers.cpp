@@ -198,6 +198,13 @@ std::string of_pipelines(const Facts& facts) {
   return when(parallel_of(facts).pipeline == 1, "parallel.pipeline = 1 makes one stage");
 }
 
+std::string tensor_chunks(const Facts& facts) {
+  const parallel::ParallelOptions& options = parallel_of(facts);
+  if (options.tensor == 1) return "parallel.tensor = 1 makes no tensor groups";
+  if (options.sequence) return "with parallel.sequence = true tokens are divided between products";
+  return when(options.device != Device{}, "a GPU sums in the order of its operations");
+}
+
 std::string of_context_groups(const Facts& facts) {
   return when(parallel_of(facts).context == 1, "parallel.context = 1 divides no sequences");
 }
@@ -230,6 +237,7 @@ constexpr SettingRule kWorkerRules[] = {
     {"parallel.consistency", of_servers},
     {"parallel.staleness", staleness},
     {"parallel.schedule", of_servers},
+    {"parallel.tensor_chunks", tensor_chunks},
     {"parallel.pipeline_schedule", of_pipelines},
     {"parallel.pipeline_chunks", pipeline_chunks},
     {"parallel.pipeline_slices", pipeline_slices},

@@ -205,7 +205,8 @@ TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
   refused("all_reduce --cost ''", "--cost: the value is empty");
   refused("all_reduce --ranks 4", "--ranks needs --algorithm");
   refused("all_reduce -a ring --ranks 0", "whole numbers from 1 up");
-  refused("broadcast -a chain --segments 0", "1 or more");
+  refused("broadcast -a chain --segments 0", "--segments: Value 0 not in range");
+  refused("broadcast -a chain --segments 1000000", "--segments: Value 1000000 not in range");
   refused("all_reduce --algoritm ring", "did you mean --algorithm?");
   const Outcome unwritten = run("all_reduce -a ring --svg /nonexistent/x.svg");
   EXPECT_EQ(unwritten.exit_code, 1);
@@ -229,6 +230,15 @@ TEST(CommandLine, NamesTheWordThatIsWrongAndTheNearest) {
                  "unknown command 'bench foo'; expected one of collectives, ops, train");
   expect_refusal("launch -n 2 --bogus -- true", "unknown flag 'launch --bogus'");
   expect_refusal("explain all_reduce broadcast", "got 'broadcast'");
+}
+
+TEST(CommandLine, ResultsThatCannotBeWrittenAreAnError) {
+  for (const char* arguments : {"explain all_reduce", "plan --model gpt2-124m", "info"}) {
+    const Outcome outcome = lockstep::testing::shell(
+        fmt::format("{} {} 2>&1 >/dev/full", lockstep::in_build("lockstep"), arguments));
+    EXPECT_EQ(outcome.exit_code, 1) << arguments;
+    EXPECT_THAT(outcome.text, HasSubstr("No space left on device")) << arguments;
+  }
 }
 
 TEST(CommandLine, ABenchThatCannotBeIsRefusedBeforeItStarts) {
