@@ -138,6 +138,13 @@ void check_experts(const ModelShape& shape) {
          "a token goes to {} of {} experts; take from 1 to as many as there are",
          shape.experts_per_token, shape.experts);
   }
+  constexpr Count kMostExperts = 65'536;
+  if (shape.experts * shape.layers > kMostExperts) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} layers of {} experts are more than the {} experts that are supported; check the "
+         "numbers",
+         shape.layers, shape.experts, kMostExperts);
+  }
   if (shape.biases) {
     fail(ErrorCode::kInvalidArgument, "models of family {} have no biases; leave them out",
          name(shape.family));

@@ -4,6 +4,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "tests/cli/train_ranks.h"
@@ -45,6 +46,21 @@ TEST_F(TrainRanks, GiveTheBitsOfOneAndGoOnWithAnyNumber) {
       run_lockstep("train " + (folder / "half").string() + " train.steps=12 --ranks 4").exit_code,
       0);
   EXPECT_EQ(states("half", "00000012"), states("one", "00000012"));
+}
+
+// The CPUs of a rank decide its workspaces.
+TEST_F(TrainRanks, AllocateWhatPlanPrintsForTheirNumber) {
+  for (const std::string ranks : {"1", "2"}) {
+    const std::string arguments =
+        settings("run" + ranks, "train.threads=0 model.vocabulary=256 train.steps=1 --ranks ") +
+        ranks;
+    const Outcome plan = run_lockstep("plan --json " + arguments);
+    ASSERT_EQ(plan.exit_code, 0) << plan.text;
+    const Outcome run = run_lockstep("train " + arguments);
+    ASSERT_EQ(run.exit_code, 0) << run.text;
+    const auto facts = nlohmann::json::parse(text_of(folder / ("run" + ranks) / "facts.json"));
+    EXPECT_EQ(nlohmann::json::parse(plan.text).at("bytes"), facts.at("memory_bytes")) << ranks;
+  }
 }
 
 TEST_F(TrainRanks, FinishTheirStepAndSaveWhenAskedToStop) {

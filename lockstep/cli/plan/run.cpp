@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/system/cpu_set.h"
 #include "lockstep/base/text/number.h"
 #include "lockstep/base/text/text.h"
 #include "lockstep/base/text/units.h"
@@ -299,6 +300,11 @@ void plan_run(const RunQuestion& question) {
   const train::RunOptions& run = planned.options;
 
   TrainOptions options = train::with_data(run.train, run.data);
+  // As many as the launcher gives each rank of this machine.
+  if (options.threads == 0) {
+    const CpuSet all = CpuSet::of_this_thread();
+    options.threads = all.share(0, ranks_of_run).value_or(all).count();
+  }
   const auto ops = train::make_ops(options);
   Answer answer{.budget = question.budget > 0 ? question.budget : options.memory_limit};
   // The limit that the run will respect; a budget is only a question.

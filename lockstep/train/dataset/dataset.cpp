@@ -123,6 +123,7 @@ void open_text_into(Dataset& dataset, const data::DataOptions& options, const Ca
   CachedTokens tokens = cached_tokens(texts, progress);
   dataset.tokenizer = std::move(tokens.tokenizer);
   dataset.training = std::move(tokens.training);
+  dataset.text = options.text;
   if (tokens.validation) dataset.validation = std::move(*tokens.validation);
 }
 

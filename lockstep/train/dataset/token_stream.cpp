@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/text/text.h"
 
 namespace lockstep::train {
 
@@ -30,8 +31,8 @@ TokenStreams token_streams(const Dataset& dataset, std::uint64_t least) {
   }
   if (streams.training.tokens < least) {
     fail(ErrorCode::kInvalidArgument,
-         "{} has {} tokens{}, but a sequence needs {}; give more data or a smaller train.seq_len",
-         file.path().string(), file.size(),
+         "{} has {}{}, but a sequence needs {}; give more data or a smaller train.seq_len",
+         dataset.text.empty() ? file.path().string() : dataset.text, counted(file.size(), "token"),
          held_back > 0 ? fmt::format(", {} of them held back for validation", held_back) : "",
          least);
   }
