@@ -21,7 +21,7 @@ import tempfile
 
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, decoders, trainers
-from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel
 from transformers import Gemma2Config, Gemma2ForCausalLM
 from transformers import GPTNeoXConfig, GPTNeoXForCausalLM
@@ -29,6 +29,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralFo
 from transformers import MistralConfig, MistralForCausalLM, Phi3Config, Phi3ForCausalLM
 from transformers import PreTrainedTokenizerFast
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen3Config, Qwen3ForCausalLM
+from transformers import T5Config, T5ForConditionalGeneration
 from transformers.utils import logging
 
 TOLERANCE = 1e-4
@@ -79,6 +80,14 @@ def make_models():
     yield "gpt-neox", GPTNeoXForCausalLM(GPTNeoXConfig(**neox))
     yield "gpt-neox, one after the other", GPTNeoXForCausalLM(GPTNeoXConfig(
         **neox, use_parallel_residual=False, tie_word_embeddings=True, hidden_act="relu"))
+    t5 = dict(vocab_size=307, d_model=40, d_kv=12, d_ff=72, num_layers=2, num_heads=4,
+              dropout_rate=0, decoder_start_token_id=0)
+    yield "t5", T5ForConditionalGeneration(T5Config(
+        **t5, relative_attention_num_buckets=12, relative_attention_max_distance=20))
+    gated = T5ForConditionalGeneration(T5Config(
+        **t5, num_decoder_layers=3, feed_forward_proj="gated-gelu", tie_word_embeddings=False))
+    gated.lm_head.weight = torch.nn.Parameter(0.1 * torch.randn(307, 40))  # it was tied
+    yield "t5, version 1.1", gated
 
 
 def shake(model):
@@ -88,15 +97,21 @@ def shake(model):
             parameter.mul_(3).add_(0.05 * torch.randn_like(parameter))
 
 
-def save_tokenizer(folder):
+def special_tokens(name):
+    """All, and the one that ends texts."""
+    return (["<pad>", "</s>"], "</s>") if name.startswith("t5") else (["<|endoftext|>"], "<|endoftext|>")
+
+
+def save_tokenizer(name, folder):
+    special, end = special_tokens(name)
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(vocab_size=307, special_tokens=["<|endoftext|>"],
+    trainer = trainers.BpeTrainer(vocab_size=307, special_tokens=special,
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
     tokenizer.train_from_iterator([TEXT], trainer)
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<|endoftext|>",
-                            bos_token="<|endoftext|>").save_pretrained(folder)
+    begin = {"pad_token": "<pad>"} if name.startswith("t5") else {"bos_token": end}
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=end, **begin).save_pretrained(folder)
 
 
 def lockstep(program, *arguments):
@@ -107,8 +122,54 @@ def lockstep(program, *arguments):
 
 def logits_of(model, tokens):
     model.eval()
+    decoder = {"decoder_input_ids": tokens.flip(1)} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
-        return model(input_ids=tokens).logits
+        return model(input_ids=tokens, **decoder).logits
+
+
+def check_translating(program, name, model, folder):
+    """The same of a model that translates, after a text and a tab what stands behind it."""
+    model.eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder / "saved")
+    start, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    words = TEXT.split()
+    pairs = [(" ".join(words[i:i + 3 + i % 5]), " ".join(words[i + 4:i + 6 + i % 3])) for i in range(20)]
+    data = folder / "pairs.tsv"
+    data.write_text("".join(f"{source}\t{target}\n" for source, target in pairs))
+    lockstep(program, "train", f"run.init_from={folder / 'run'}", f"run.dir={folder / 'judged'}",
+             f"data.pairs={data}", "data.validation_fraction=0.5", "train.steps=1", "train.global_batch_size=2",
+             "optimizer.learning_rate=0", "train.seq_len=48", "train.precision=f32", "train.validate_batches=0")
+    line = (folder / "judged" / "metrics.jsonl").read_text().splitlines()[-1]
+    ours = json.loads(line)["val_loss"]
+    total, count = 0.0, 0
+    with torch.no_grad():
+        for source, target in pairs[10:]:
+            targets = torch.tensor(tokenizer(target).input_ids + [end])
+            shifted = torch.cat([torch.tensor([start]), targets[:-1]])
+            text = torch.tensor([tokenizer(source).input_ids + [end]])
+            logits = model(input_ids=text, decoder_input_ids=shifted[None]).logits[0]
+            total += torch.nn.functional.cross_entropy(logits.double(), targets, reduction="sum").item()
+            count += len(targets)
+    if not math.isclose(ours, total / count, abs_tol=TOLERANCE):
+        raise RuntimeError(f"{name}: a validation loss of {ours}, transformers has {total / count}")
+
+    prompt, new = "Of all that", 20
+    text = torch.tensor([tokenizer(prompt).input_ids + [end]])
+    made = torch.tensor([[start]])
+    with torch.no_grad():
+        for _ in range(new):
+            known = model(input_ids=text, decoder_input_ids=made).logits[:, -1, :len(tokenizer)]
+            known[:, start] = -math.inf
+            made = torch.cat([made, known.argmax(-1, keepdim=True)], 1)
+            if made[0, -1] == end:
+                break
+    tokens = tokenizer.convert_ids_to_tokens(made[0, 1:])
+    want = b"".join(bytes_of(token) for token in tokens if token != tokenizer.eos_token)
+    done = subprocess.run([program, "generate", folder / "run", prompt, "--precision", "f32", "--tokens", str(new)],
+                          capture_output=True, check=True)
+    if done.stdout != want + b"\n":
+        raise RuntimeError(f"{name}: translates to {done.stdout}, transformers to {want}")
+    return abs(ours - total / count)
 
 
 def check_computing(program, name, model, folder):
@@ -159,11 +220,12 @@ def check(program, name, model, folder):
     shake(model)
     saved, run = folder / "saved", folder / "run"
     model.save_pretrained(saved)
-    save_tokenizer(saved)
+    save_tokenizer(name, saved)
     lockstep(program, "import", saved, run)
     lockstep(program, "inspect", run)
     tokens = torch.randint(307, (3, 17))
-    load = AutoModelForMaskedLM if name.startswith("bert") else AutoModelForCausalLM
+    load = (AutoModelForMaskedLM if name.startswith("bert") else
+            AutoModelForSeq2SeqLM if name.startswith("t5") else AutoModelForCausalLM)
     worst = 0.0
     for dtype, torch_type in TYPES.items():
         for size in ("5GB", "20KB"):
@@ -181,14 +243,15 @@ def check(program, name, model, folder):
             difference = (logits_of(loaded.float(), tokens) - logits_of(rounded, tokens)).abs().max()
             worst = max(worst, difference.item())
             ours, theirs = (AutoTokenizer.from_pretrained(f) for f in (exported, saved))
-            if ours(TEXT).input_ids != theirs(TEXT).input_ids or ours.eos_token != "<|endoftext|>":
+            if ours(TEXT).input_ids != theirs(TEXT).input_ids or ours.eos_token != special_tokens(name)[1]:
                 raise RuntimeError(f"{name}: the exported tokenizer is another")
     if not worst <= TOLERANCE:
         raise RuntimeError(f"{name}: logits differ by {worst:.3g}")
     spread = logits_of(model, tokens).std().item()
     told = f"{name}: logits of deviation {spread:.3g} differ by {worst:.3g} at most"
     if not name.startswith("bert"):
-        told += f", losses by {check_computing(program, name, model, folder):.3g}"
+        compute = check_translating if name.startswith("t5") else check_computing
+        told += f", losses by {compute(program, name, model, folder):.3g}"
     print(told)
 
 

@@ -43,7 +43,7 @@ Examples:
   lockstep generate gpt2/ --prompts beginnings.txt --batch 16
   echo "The answer is" | lockstep generate gpt2/ --temperature 0
 
-A model of the encoder-decoder family translates the prompt instead, line by line; without
+A model of the families encoder-decoder, t5 and t5-v1.1 translates the prompt instead, line by line; without
 --temperature it takes the most probable translation.
 
 With --prompts every line of a file is a prompt. --batch of them are continued together, which takes

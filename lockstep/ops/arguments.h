@@ -297,21 +297,26 @@ struct AttentionShape {
   bool causal = false;  // query i sees keys 0 to i + keys - queries
   DType dtype = DType::kF32;
   std::int64_t window = 0;  // over 0, of causal attention: of these the last `window` alone
+  // Over 0, and odd: scores have a bias by that many distances of a key from its query, those from
+  // -distances / 2 to distances / 2. Farther keys have that of the nearest one.
+  std::int64_t distances = 0;
 };
 
 // out = dropout(softmax(scale q k^T)) v, head by head. A query that sees no key has out = 0. With a
-// soft cap a scaled score s becomes softcap tanh(s / softcap).
+// soft cap a scaled score s becomes softcap tanh(s / softcap). With a bias the scaled score of
+// query i and key j gets that of the distance j - (i + keys - queries).
 struct Attention {
   AttentionShape shape;
   float scale = 1;    // 1 / sqrt(head_size)
-  float softcap = 0;  // 0: none
+  float softcap = 0;  // 0: none; not together with a bias
   Heads q, k, v;
   Tensor key_mask;       // u8 [batch, keys], optional: 0 where a key is padding
   Dropout dropout;       // position ((batch * heads + head) * queries + query) * keys + key
   Tensor out;            // [batch * queries, heads * head_size]
-  Tensor log_sum;        // [batch, heads, queries] statistic: log-sum-exp of the scaled and capped
-                         // scores; -infinity where a query sees no key
+  Tensor log_sum;        // [batch, heads, queries] statistic: log-sum-exp of the scores as they are
+                         // after cap and bias; -infinity where a query sees no key
   Tensor probabilities;  // [batch, heads, queries, keys] f32, optional: before dropout
+  Tensor bias = {};      // [heads, distances] statistic, given with shape.distances
 };
 
 // Gradients of the heads, for probabilities exp(score - log_sum) and their result `out`, which may
@@ -328,6 +333,8 @@ struct AttentionBackward {
   Tensor log_sum;
   Tensor dout;  // [batch * queries, heads * head_size]
   Heads dq, dk, dv;
+  Tensor bias = {};
+  Tensor dbias = {};  // [heads, distances] statistic, given with a bias: of all sequences
 };
 
 // Joins attention to some more keys to what was attended before, by the log-sum-exps of both:

@@ -14,6 +14,7 @@
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/float8.h"
 #include "lockstep/ops/optimizer_arguments.h"
+#include "lockstep/ops/relative_bias.h"
 #include "lockstep/ops/routing.h"
 #include "lockstep/tensor/device.h"
 
@@ -57,6 +58,8 @@ void check(const WeightRows& op, const Accepts& accepts = {});
 void check(const AddCounts& op, const Accepts& accepts = {});
 void check(const CountTargets& op, const Accepts& accepts = {});
 void check(const BalanceExperts& op, const Accepts& accepts = {});
+void check(const RelativeBias& op, const Accepts& accepts = {});
+void check(const RelativeBiasBackward& op, const Accepts& accepts = {});
 void check(const Rotary& op, const Accepts& accepts = {});
 void check(const DecodeAttention& op, const Accepts& accepts = {});
 void check(const Sample& op, const Accepts& accepts = {});

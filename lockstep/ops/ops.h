@@ -27,6 +27,7 @@
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/float8.h"
 #include "lockstep/ops/optimizer_arguments.h"
+#include "lockstep/ops/relative_bias.h"
 #include "lockstep/ops/routing.h"
 #include "lockstep/tensor/device.h"
 #include "lockstep/tensor/moment.h"
@@ -112,6 +113,8 @@ class Ops {
   virtual void run(const ops::AddCounts&);
   virtual void run(const ops::CountTargets&);
   virtual void run(const ops::BalanceExperts&);
+  virtual void run(const ops::RelativeBias&);
+  virtual void run(const ops::RelativeBiasBackward&);
 
   // Bytes of scratch memory that operations of such shapes need; all others need none.
   virtual std::size_t scratch(const LinearShape& shape) const = 0;  // for all of its passes

@@ -140,6 +140,10 @@ void TimedOps::run(const ops::ChunkedSumOfSquares& call) { time_as(call, "sum of
 void TimedOps::run(const ops::ClipScale& call) { time_as(call, "clipping"); }
 void TimedOps::run(const ops::DecodeAttention& call) { time_as(call, "attention, one token"); }
 void TimedOps::run(const ops::Sample& call) { time_as(call, "sampling"); }
+void TimedOps::run(const ops::RelativeBias& call) { time_as(call, "relative bias"); }
+void TimedOps::run(const ops::RelativeBiasBackward& call) {
+  time_as(call, "relative bias, backward");
+}
 void TimedOps::run(const ops::Quantize& call) { time_as(call, "quantize"); }
 void TimedOps::run(const ops::ScaledMatmul& call) {
   time(call, [&]() -> Kind {

@@ -92,6 +92,8 @@ class TimedOps final : public Ops {
   void run(const ops::ClipScale& call) override;
   void run(const ops::DecodeAttention& call) override;
   void run(const ops::Sample& call) override;
+  void run(const ops::RelativeBias& call) override;
+  void run(const ops::RelativeBiasBackward& call) override;
   void run(const ops::Quantize& call) override;
   void run(const ops::ScaledMatmul& call) override;
   void run(const ops::UpdateScaling& call) override;

@@ -95,6 +95,9 @@ Parameters count_parameters(const ModelShape& shape) {
   // One before each attention and feed-forward, in gemma2 one behind it too, and one outside: after
   // the last layer of a stack, or BERT's after the embedding.
   const Count stacks = shape.is_encoder_decoder() ? 2 : 1;
+  if (shape.parts().relative_bias) {
+    parameters.positions = product({shape.relative_buckets, shape.heads});
+  }
   if (stacks == 2) parameters.positions = product({2, parameters.positions});
   const Count branches = sum({attentions(shape), shape.all_layers()});
   const Count norms = shape.parts().sandwich ? product({2, branches}) : branches;

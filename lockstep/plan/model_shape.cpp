@@ -19,6 +19,7 @@ constexpr Count kQwen3Vocabulary = 151936;
 constexpr Count kPhi3Vocabulary = 32064;
 constexpr Count kNeoxVocabulary = 50304;
 constexpr Count kGemmaVocabulary = 256000;
+constexpr Count kT5Vocabulary = 32128;
 constexpr Count kTranslationVocabulary = 37000;  // of "Attention is all you need"
 constexpr Count kTranslationPositions = 128;
 
@@ -57,6 +58,13 @@ std::vector<ModelShape> make_known_models() {
       make("gemma2-9b", Family::kGemma2, 42, 3584, 16, 8192),
       make("gemma2-27b", Family::kGemma2, 46, 4608, 32, 8192),
       make("mixtral-8x7b", Family::kMixtral, 32, 4096, 32, 32768),
+      make("t5-small", Family::kT5, 6, 512, 8, 512),
+      make("t5-base", Family::kT5, 12, 768, 12, 512),
+      make("t5-large", Family::kT5, 24, 1024, 16, 512),
+      make("flan-t5-small", Family::kT5V11, 8, 512, 6, 512),
+      make("flan-t5-base", Family::kT5V11, 12, 768, 12, 512),
+      make("flan-t5-large", Family::kT5V11, 24, 1024, 16, 512),
+      make("flan-t5-xl", Family::kT5V11, 24, 2048, 32, 512),
       make("bert-base", Family::kBert, 12, 768, 12, 512),
       make("bert-large", Family::kBert, 24, 1024, 16, 512),
   };
@@ -105,6 +113,12 @@ std::vector<ModelShape> make_known_models() {
       model.feed_forward = 8192;
       model.window = 2047;
     }
+    if (model.parts().encoder_decoder) {
+      model.head_size = 64;
+      model.decoder_layers = model.layers;
+    }
+    if (model.name == "flan-t5-small") model.feed_forward = 1024;
+    if (model.name == "flan-t5-xl") model.feed_forward = 5120;
   }
   return models;
 }
@@ -152,11 +166,11 @@ void check_experts(const ModelShape& shape) {
 }
 
 void check_heads(const ModelShape& shape) {
-  if (shape.head_size > 0 && !shape.parts().gated) {
+  if (shape.head_size > 0 && !shape.parts().head_sizes) {
     fail(ErrorCode::kInvalidArgument,
          "models of family {} have heads of hidden size / heads; a head size of their own is for "
          "the families {}",
-         name(shape.family), families_with(&FamilyParts::gated));
+         name(shape.family), families_with(&FamilyParts::head_sizes));
   }
   if (shape.head_size == 0 && shape.hidden % shape.heads != 0) {
     fail(ErrorCode::kInvalidArgument,
@@ -176,11 +190,11 @@ void check_heads(const ModelShape& shape) {
          "family {}; leave them out",
          name(shape.family));
   }
-  if (shape.window > 0 && !shape.parts().gated) {
+  if (shape.window > 0 && !shape.parts().windows) {
     fail(ErrorCode::kInvalidArgument,
          "a window of attention is for the families {}, but the model is of family {}; leave it "
          "out",
-         families_with(&FamilyParts::gated), name(shape.family));
+         families_with(&FamilyParts::windows), name(shape.family));
   }
   if (shape.unwindowed_layers > 0 && shape.parts().alternating) {
     fail(ErrorCode::kInvalidArgument,
@@ -194,6 +208,34 @@ void check_heads(const ModelShape& shape) {
          "of their own is for the families {}",
          name(shape.family), families_with(&FamilyParts::soft_caps));
   }
+}
+
+// Stacks, and biases by distance.
+void check_stacks(const ModelShape& shape) {
+  const FamilyParts& parts = shape.parts();
+  if (parts.encoder_decoder && shape.decoder_layers == 0) {
+    fail(ErrorCode::kInvalidArgument,
+         "models of family {} have a decoder, but the number of its layers is 0; it must be 1 or "
+         "more",
+         name(shape.family));
+  }
+  if (parts.encoder_decoder && shape.kv_heads != shape.heads) {
+    fail(ErrorCode::kInvalidArgument,
+         "models of family {} have as many key/value heads as heads, but this one has {} and {}; "
+         "leave the former out",
+         name(shape.family), shape.kv_heads, shape.heads);
+  }
+  if (!parts.relative_bias) return;
+  if (shape.biases) {
+    fail(ErrorCode::kInvalidArgument, "models of family {} have no biases; leave them out",
+         name(shape.family));
+  }
+  const bool counted = shape.relative_buckets >= 4 && shape.relative_buckets % 2 == 0;
+  if (counted && shape.relative_distance > shape.relative_buckets / 2) return;
+  fail(ErrorCode::kInvalidArgument,
+       "{} buckets for distances of up to {} cannot be; take an even number of buckets from 4 up, "
+       "and a distance of more than half of it",
+       shape.relative_buckets, shape.relative_distance);
 }
 
 }  // namespace
@@ -222,6 +264,10 @@ std::string_view name(Family family) {
       return "gpt-neox";
     case Family::kGemma2:
       return "gemma2";
+    case Family::kT5:
+      return "t5";
+    case Family::kT5V11:
+      return "t5-v1.1";
   }
   return "?";
 }
@@ -229,18 +275,31 @@ std::string_view name(Family family) {
 const FamilyParts& parts_of(Family family) {
   static constexpr FamilyParts kGpt2{.biases = true};
   static constexpr FamilyParts kBert{.causal = false, .biases = true};
-  static constexpr FamilyParts kLlama{.rms_norm = true, .rotary = true, .gated = true};
-  static constexpr FamilyParts kMixtral{
-      .rms_norm = true, .rotary = true, .gated = true, .experts = true};
-  static constexpr FamilyParts kQwen3{
-      .rms_norm = true, .rotary = true, .gated = true, .qk_norm = true};
+  static constexpr FamilyParts kLlama{
+      .rms_norm = true, .rotary = true, .gated = true, .head_sizes = true, .windows = true};
+  static constexpr FamilyParts kMixtral{.rms_norm = true,
+                                        .rotary = true,
+                                        .gated = true,
+                                        .experts = true,
+                                        .head_sizes = true,
+                                        .windows = true};
+  static constexpr FamilyParts kQwen3{.rms_norm = true,
+                                      .rotary = true,
+                                      .gated = true,
+                                      .qk_norm = true,
+                                      .head_sizes = true,
+                                      .windows = true};
   static constexpr FamilyParts kGptNeox{.rotary = true,
                                         .partly_rotary = true,
                                         .rotary_share = 0.25,
                                         .parallel = true,
                                         .biases = true};
-  static constexpr FamilyParts kPhi3{
-      .rms_norm = true, .rotary = true, .partly_rotary = true, .gated = true};
+  static constexpr FamilyParts kPhi3{.rms_norm = true,
+                                     .rotary = true,
+                                     .partly_rotary = true,
+                                     .gated = true,
+                                     .head_sizes = true,
+                                     .windows = true};
   static constexpr FamilyParts kGemma2{.rms_norm = true,
                                        .rotary = true,
                                        .gated = true,
@@ -251,12 +310,30 @@ const FamilyParts& parts_of(Family family) {
                                        .alternating = true,
                                        .soft_caps = true,
                                        .attention_softcap = 50,
-                                       .logit_softcap = 30};
+                                       .logit_softcap = 30,
+                                       .head_sizes = true,
+                                       .windows = true};
+  static constexpr FamilyParts kT5{.causal = false,
+                                   .rms_norm = true,
+                                   .relative_bias = true,
+                                   .encoder_decoder = true,
+                                   .head_sizes = true};
+  static constexpr FamilyParts kT5V11{.causal = false,
+                                      .rms_norm = true,
+                                      .gated = true,
+                                      .gelu_gates = true,
+                                      .relative_bias = true,
+                                      .encoder_decoder = true,
+                                      .head_sizes = true};
   switch (family) {
     case Family::kGpt2:
       break;
     case Family::kGemma2:
       return kGemma2;
+    case Family::kT5:
+      return kT5;
+    case Family::kT5V11:
+      return kT5V11;
     case Family::kLlama:
       return kLlama;
     case Family::kPhi3:
@@ -282,7 +359,8 @@ std::string families_with(bool FamilyParts::*part) {
 }
 
 std::string_view family_name(const ModelShape& shape) {
-  return shape.is_encoder_decoder() ? kEncoderDecoderName : name(shape.family);
+  const bool is_plain = shape.is_encoder_decoder() && !shape.parts().encoder_decoder;
+  return is_plain ? kEncoderDecoderName : name(shape.family);
 }
 
 std::string_view name(Head head) {
@@ -357,6 +435,14 @@ ModelShape usual_shape(Family family) {
       shape.positions = 8192;
       shape.head = Head::kTied;
       break;
+    case Family::kT5:
+    case Family::kT5V11:
+      shape.vocabulary = kT5Vocabulary;
+      shape.positions = 512;
+      shape.relative_buckets = 32;
+      shape.relative_distance = 128;
+      if (family == Family::kT5) shape.head = Head::kTied;
+      break;
   }
   return shape;
 }
@@ -371,7 +457,7 @@ ModelShape usual_encoder_decoder() {
 Count usual_feed_forward(Family family, Count hidden) {
   constexpr Count kMultiple = 256;
   const Count wide = product({4, hidden});
-  if (!parts_of(family).gated || parts_of(family).gelu_gates) return wide;
+  if (!parts_of(family).gated || family == Family::kGemma2) return wide;
   return product({divide_up(product({2, wide}), 3 * kMultiple), kMultiple});
 }
 
@@ -393,6 +479,7 @@ void check(const ModelShape& shape) {
     }
   }
   check_heads(shape);
+  check_stacks(shape);
   if (shape.heads % shape.kv_heads != 0) {
     fail(ErrorCode::kInvalidArgument,
          "{} heads cannot share {} key/value heads evenly; take a number that divides {}",

@@ -14,6 +14,9 @@
 //             a quarter                 beside the attention
 //   gemma2    rotary       RMS norm,    GELU, three matrices    yes
 //                          four a layer
+//   t5        biases of    RMS norm     ReLU, two matrices      yes, in both stacks
+//             attention
+//   t5-v1.1   as t5        RMS norm     GELU, three matrices    yes, in both stacks
 //
 // phi3 is llama with other names in files (nn/hugging_face/names.h).
 //
@@ -28,6 +31,10 @@
 // An encoder-decoder is two such stacks of the gpt2 kind, of which the second has an attention to
 // the first in every layer, learned positions each, a norm after each, and one table for all tokens
 // and for the logits. Here it is a shape with decoder_layers.
+//
+// T5 is an encoder-decoder of its own parts. Instead of positions every stack has a table that
+// attention reads its biases from, by the distance of key and query (relative_buckets). Scores are
+// not divided by the root of a head's width. A tied head divides by that of the hidden size.
 #pragma once
 
 #include <span>
@@ -38,10 +45,10 @@
 
 namespace lockstep::plan {
 
-enum class Family { kGpt2, kLlama, kBert, kMixtral, kQwen3, kPhi3, kGptNeox, kGemma2 };
-inline constexpr Family kAllFamilies[] = {Family::kGpt2,    Family::kLlama, Family::kBert,
-                                          Family::kMixtral, Family::kQwen3, Family::kPhi3,
-                                          Family::kGptNeox, Family::kGemma2};
+enum class Family { kGpt2, kLlama, kBert, kMixtral, kQwen3, kPhi3, kGptNeox, kGemma2, kT5, kT5V11 };
+inline constexpr Family kAllFamilies[] = {
+    Family::kGpt2, Family::kLlama,   Family::kBert,   Family::kMixtral, Family::kQwen3,
+    Family::kPhi3, Family::kGptNeox, Family::kGemma2, Family::kT5,      Family::kT5V11};
 
 // What the models of a family are made of. A new family is a row of parts_of().
 struct FamilyParts {
@@ -63,6 +70,10 @@ struct FamilyParts {
   bool soft_caps = false;         // of attention's scores and of the logits, usually these
   double attention_softcap = 0;
   double logit_softcap = 0;
+  bool relative_bias = false;    // attention has biases by distance; else positions
+  bool encoder_decoder = false;  // two stacks, for translation
+  bool head_sizes = false;       // heads may have another width than hidden size / heads
+  bool windows = false;          // attention may be to the last tokens alone
 };
 const FamilyParts& parts_of(Family family);
 // The names of those whose parts are so: "llama, qwen3".
@@ -97,6 +108,9 @@ struct ModelShape {
   Count window = 0;             // tokens that attention sees, its own and those before; 0: all
   Count unwindowed_layers = 0;  // the first ones, whose attention sees all nevertheless (Qwen2)
   Count query_pre_attn_scalar = 0;  // scores are divided by its root (Gemma); 0: a head's width
+  // Of biases by distance (ops/relative_bias.h).
+  Count relative_buckets = 0;
+  Count relative_distance = 0;
 
   Count head_width() const { return head_size > 0 ? head_size : hidden / heads; }
   // Widths of all query heads together, and of all key heads, or all value heads.
@@ -104,7 +118,7 @@ struct ModelShape {
   Count kv_width() const { return head_width() * kv_heads; }
   bool has_qkv_biases() const { return biases || qkv_biases; }
   const FamilyParts& parts() const { return parts_of(family); }
-  bool learns_positions() const { return !parts().rotary; }
+  bool learns_positions() const { return !parts().rotary && !parts().relative_bias; }
   // Of a layer by its number; 0: none.
   Count window_of(Count layer) const {
     const bool sees_all = layer < unwindowed_layers || (parts().alternating && layer % 2 == 1);
@@ -120,7 +134,7 @@ struct ModelShape {
 inline constexpr std::string_view kEncoderDecoderName = "encoder-decoder";
 
 std::string_view name(Family family);
-std::string_view family_name(const ModelShape& shape);  // "gpt2", ..., "encoder-decoder"
+std::string_view family_name(const ModelShape& shape);  // "gpt2", ..., "t5", "encoder-decoder"
 std::string_view name(Head head);
 // Throw Error(kInvalidArgument) with the valid names and the nearest.
 Family family_from_name(std::string_view text);
@@ -134,8 +148,8 @@ const ModelShape& find_model(std::string_view name);
 ModelShape usual_shape(Family family);
 // An encoder-decoder for translation, likewise.
 ModelShape usual_encoder_decoder();
-// 4h, in gemma2 too; for the three matrices of SwiGLU two thirds of that, rounded up to a multiple
-// of 256.
+// 4h, in gemma2 too; for the three matrices of SwiGLU and of t5-v1.1 two thirds of that, rounded up
+// to a multiple of 256.
 Count usual_feed_forward(Family family, Count hidden);
 
 // Throws Error(kInvalidArgument) for a size of zero and for heads that do not divide.

@@ -30,8 +30,9 @@ Floor floor_of(double bytes_per_second, double flops_per_second) {
 TEST(OpDescriptions, HaveNamesOfTheirOwnAndCasesOfEveryType) {
   std::set<std::string> names;
   // Scales and counts are few, however large the model.
-  const std::set<std::string> small = {"update_scaling", "add_counts", "count_targets",
-                                       "balance_experts"};
+  const std::set<std::string> small = {"update_scaling", "add_counts",
+                                       "count_targets",  "balance_experts",
+                                       "relative_bias",  "relative_bias_backward"};
   for (const OpDescription& one : op_descriptions()) {
     EXPECT_TRUE(names.insert(one.name).second) << one.name;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}) {
@@ -39,8 +40,9 @@ TEST(OpDescriptions, HaveNamesOfTheirOwnAndCasesOfEveryType) {
       EXPECT_GT(one.typical(dtype).bytes(), small.contains(one.name) ? 1e3 : 1e6) << one.name;
     }
   }
-  // 42 of Ops, two of them by the row, four with windows or parts of heads, three with shards.
-  EXPECT_EQ(names.size(), 51u);
+  // 44 of Ops, two of them by the row, four with windows or parts of heads, two with biases by
+  // distance, three with shards.
+  EXPECT_EQ(names.size(), 55u);
 }
 
 TEST(OpDescriptions, CountTheBytesAndFlopsOfTheTypicalCase) {

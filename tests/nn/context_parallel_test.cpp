@@ -41,18 +41,16 @@ struct Case {
   }
 };
 
-bool is_causal(Tiny tiny) { return tiny != Tiny::kBert && tiny != Tiny::kEncoderDecoder; }
+bool is_causal(Tiny tiny) { return tiny != Tiny::kBert && !has_source(tiny); }
 
-constexpr std::int64_t kSource = 12;  // of the encoder-decoder, which has no ring
+constexpr std::int64_t kSource = 12;  // of encoder-decoders, which have no ring
 
 BatchShape whole_shape(Tiny tiny, std::int64_t batch) {
-  return {.batch = batch,
-          .sequence = kSequence,
-          .source_sequence = tiny == Tiny::kEncoderDecoder ? kSource : 0};
+  return {.batch = batch, .sequence = kSequence, .source_sequence = has_source(tiny) ? kSource : 0};
 }
 
 bool has(Tiny tiny, ContextAttention attention) {
-  return tiny != Tiny::kEncoderDecoder || attention == ContextAttention::kHeads;
+  return !has_source(tiny) || attention == ContextAttention::kHeads;
 }
 
 Setup setup_of(Tiny tiny, const Case& tested, int rank) {
@@ -93,6 +91,7 @@ Model make_tested(Tiny tiny, const TensorGroup& group = {}, double dropout = 0) 
                               : tiny == Tiny::kQwen3   ? plan::Family::kQwen3
                               : tiny == Tiny::kGptNeox ? plan::Family::kGptNeox
                               : tiny == Tiny::kGemma2  ? plan::Family::kGemma2
+                              : tiny == Tiny::kT5      ? plan::Family::kT5V11
                                                        : plan::Family::kGpt2;
   plan::ModelShape shape = odd ? odd_shape(family) : tiny_shape(family);
   if (tiny == Tiny::kGemma2) {
@@ -106,9 +105,9 @@ Model make_tested(Tiny tiny, const TensorGroup& group = {}, double dropout = 0) 
   return make_model(shape, options);
 }
 
-constexpr Tiny kTested[] = {Tiny::kGpt2,  Tiny::kOddGpt2,        Tiny::kLlama,
-                            Tiny::kBert,  Tiny::kEncoderDecoder, Tiny::kMixtral,
-                            Tiny::kQwen3, Tiny::kGptNeox,        Tiny::kGemma2};
+constexpr Tiny kTested[] = {Tiny::kGpt2,           Tiny::kOddGpt2, Tiny::kLlama, Tiny::kBert,
+                            Tiny::kEncoderDecoder, Tiny::kMixtral, Tiny::kQwen3, Tiny::kGptNeox,
+                            Tiny::kGemma2,         Tiny::kT5};
 
 std::vector<float> floats_of(const Tensor& tensor) {
   const auto values = tensor.as<const float>();
@@ -424,11 +423,13 @@ TEST(ContextParallel, AReplicaWithoutItsGroupIsRefused) {
 TEST(ContextParallel, AnEncoderDecoderHasNoRing) {
   const auto ops = make_reference_ops();
   const Case tested{.ranks = 2, .attention = ContextAttention::kRing};
-  try {
-    specs_of(make_tested(Tiny::kEncoderDecoder), setup_of(Tiny::kEncoderDecoder, tested, 0), *ops);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("take parallel.context_attention = \"heads\""));
+  for (const Tiny tiny : {Tiny::kEncoderDecoder, Tiny::kT5}) {
+    try {
+      specs_of(make_tested(tiny), setup_of(tiny, tested, 0), *ops);
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("take parallel.context_attention = \"heads\""));
+    }
   }
 }
 

@@ -197,6 +197,7 @@ TEST(Decoder, RefusesModelsThatCannotAndMorePositionsThanThereAre) {
   };
   EXPECT_NE(unsupported(Tiny::kBert).find("block 'embedding'"), std::string::npos);
   EXPECT_NE(unsupported(Tiny::kEncoderDecoder).find("block 'source'"), std::string::npos);
+  EXPECT_NE(unsupported(Tiny::kT5).find("block 'source'"), std::string::npos);
   EXPECT_NE(unsupported(Tiny::kLinear).find("block 'linear'"), std::string::npos);
   EXPECT_NE(
       failure_of(ErrorCode::kInvalidArgument, [&] { plan(Tiny::kGpt2, 12); }).find("11 positions"),

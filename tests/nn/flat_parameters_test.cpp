@@ -22,10 +22,12 @@ FlatParameters flat_of(const Model& model, const nn::Setup& setup) {
 
 FlatParameters flat_of(Tiny tiny) { return flat_of(make_tiny(tiny), tiny_setup(tiny)); }
 
+const nn::Setup kOneToken = {.shape = {.batch = 1, .sequence = 1, .source_sequence = 1}};
+
 TEST(FlatParameters, AreAsManyAsTheArithmeticSaysForEveryKnownModel) {
   for (const plan::ModelShape& known : plan::known_models()) {
     const plan::ModelShape shape = trainable(known);
-    const FlatParameters flat = flat_of(make_model(shape), nn::Setup{});
+    const FlatParameters flat = flat_of(make_model(shape), kOneToken);
     EXPECT_EQ(flat.count(), plan::count_parameters(shape).total()) << shape.name;
   }
 }
@@ -35,10 +37,11 @@ TEST(FlatParameters, AreAsManyAsTheArithmeticSaysForOddShapes) {
     for (const bool biases : {true, false}) {
       for (const plan::Head head : {plan::Head::kTied, plan::Head::kOwn}) {
         plan::ModelShape shape = tiny_shape(family);
-        if (shape.has_experts() && biases) continue;  // it has none
+        const bool has_none = shape.has_experts() || shape.parts().relative_bias;
+        if (has_none && biases) continue;
         shape.biases = biases;
         if (family != plan::Family::kBert) shape.head = head;
-        const FlatParameters flat = flat_of(make_model(shape), nn::Setup{});
+        const FlatParameters flat = flat_of(make_model(shape), kOneToken);
         EXPECT_EQ(flat.count(), plan::count_parameters(shape).total())
             << name(family) << ", biases " << biases;
       }

@@ -61,6 +61,7 @@ Model layers_of(plan::Family family, plan::Count layers) {
 std::vector<Subject> subjects() {
   std::vector<Subject> all;
   for (const plan::Family family : plan::kAllFamilies) {
+    if (plan::parts_of(family).encoder_decoder) continue;
     all.push_back({layers_of(family, 3), tiny_setup(Tiny::kGpt2, DType::kBF16), {}});
     all.back().setup.shape = {.batch = 9, .sequence = 11, .source_sequence = 0};
   }

@@ -28,7 +28,7 @@ constexpr std::int64_t kWide = 50;  // divided unevenly
 
 // Whose tokens 2, 3 and 6 ranks can divide.
 BatchShape batch_of(Tiny tiny) {
-  return {.batch = 2, .sequence = 9, .source_sequence = tiny == Tiny::kEncoderDecoder ? 6 : 0};
+  return {.batch = 2, .sequence = 9, .source_sequence = has_source(tiny) ? 6 : 0};
 }
 
 nn::Setup setup_of(Tiny tiny, DType dtype = DType::kF32, Recompute recompute = Recompute::kNone) {
@@ -60,6 +60,7 @@ Model make_divided(Tiny tiny, const TensorGroup& group, double dropout = 0) {
                               : tiny == Tiny::kQwen3   ? plan::Family::kQwen3
                               : tiny == Tiny::kGptNeox ? plan::Family::kGptNeox
                               : tiny == Tiny::kGemma2  ? plan::Family::kGemma2
+                              : tiny == Tiny::kT5      ? plan::Family::kT5V11
                                                        : plan::Family::kGpt2;
   plan::ModelShape shape = odd ? odd_shape(family) : tiny_shape(family);
   shape.hidden = kHidden;
@@ -183,9 +184,10 @@ void expect_like_one_rank(Tiny tiny, const Case& tested, const Whole& whole) {
   });
 }
 
-constexpr Tiny kDivisible[] = {
-    Tiny::kGpt2,           Tiny::kOddGpt2, Tiny::kLlama, Tiny::kOddLlama, Tiny::kBert,
-    Tiny::kEncoderDecoder, Tiny::kMixtral, Tiny::kQwen3, Tiny::kGptNeox,  Tiny::kGemma2};
+constexpr Tiny kDivisible[] = {Tiny::kGpt2,     Tiny::kOddGpt2, Tiny::kLlama,
+                               Tiny::kOddLlama, Tiny::kBert,    Tiny::kEncoderDecoder,
+                               Tiny::kMixtral,  Tiny::kQwen3,   Tiny::kGptNeox,
+                               Tiny::kGemma2,   Tiny::kT5};
 
 TEST(TensorParallel, LossesAndGradientsAreThoseOfOneRank) {
   for (const Tiny tiny : kDivisible) {

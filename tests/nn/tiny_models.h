@@ -19,7 +19,8 @@ namespace lockstep::nn {
 // shared ones and with heads that are together wider than the hidden size, Mixtral with all experts
 // for every token and with narrow heads; all with feed-forward networks that are narrower than
 // attention. Qwen3's second layer has a window, and Gemma 2's first; its soft caps are so low that
-// they matter.
+// they matter. T5 is of version 1.1, with heads that are together wider than the hidden size and a
+// tied head.
 enum class Tiny {
   kGpt2,
   kOddGpt2,
@@ -32,17 +33,19 @@ enum class Tiny {
   kGptNeox,
   kGemma2,
   kEncoderDecoder,
+  kT5,
   kLinear
 };
-inline constexpr Tiny kAllTiny[] = {Tiny::kGpt2,       Tiny::kOddGpt2,        Tiny::kLlama,
-                                    Tiny::kOddLlama,   Tiny::kBert,           Tiny::kMixtral,
-                                    Tiny::kOddMixtral, Tiny::kQwen3,          Tiny::kGptNeox,
-                                    Tiny::kGemma2,     Tiny::kEncoderDecoder, Tiny::kLinear};
-inline constexpr Tiny kTransformers[] = {Tiny::kGpt2,    Tiny::kLlama,         Tiny::kBert,
-                                         Tiny::kMixtral, Tiny::kQwen3,         Tiny::kGptNeox,
-                                         Tiny::kGemma2,  Tiny::kEncoderDecoder};
+inline constexpr Tiny kAllTiny[] = {
+    Tiny::kGpt2,           Tiny::kOddGpt2,    Tiny::kLlama, Tiny::kOddLlama, Tiny::kBert,
+    Tiny::kMixtral,        Tiny::kOddMixtral, Tiny::kQwen3, Tiny::kGptNeox,  Tiny::kGemma2,
+    Tiny::kEncoderDecoder, Tiny::kT5,         Tiny::kLinear};
+inline constexpr Tiny kTransformers[] = {Tiny::kGpt2,    Tiny::kLlama,          Tiny::kBert,
+                                         Tiny::kMixtral, Tiny::kQwen3,          Tiny::kGptNeox,
+                                         Tiny::kGemma2,  Tiny::kEncoderDecoder, Tiny::kT5};
 inline constexpr DType kComputeTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
+inline bool has_source(Tiny tiny) { return tiny == Tiny::kEncoderDecoder || tiny == Tiny::kT5; }
 inline bool has_experts(Tiny tiny) { return tiny == Tiny::kMixtral || tiny == Tiny::kOddMixtral; }
 
 inline std::string name(Tiny tiny) {
@@ -69,6 +72,8 @@ inline std::string name(Tiny tiny) {
       return "gemma2";
     case Tiny::kEncoderDecoder:
       return "encoder-decoder";
+    case Tiny::kT5:
+      return "t5";
     case Tiny::kLinear:
       return "linear";
   }
@@ -95,6 +100,14 @@ inline plan::ModelShape tiny_shape(plan::Family family, std::int64_t vocabulary 
   if (family == plan::Family::kGemma2) {
     shape.window = 4;
     shape.query_pre_attn_scalar = 5;
+  }
+  if (shape.parts().encoder_decoder) {
+    shape.decoder_layers = 2;
+    shape.kv_heads = 3;
+    shape.head_size = 10;
+    shape.head = plan::Head::kTied;
+    shape.relative_buckets = 8;
+    shape.relative_distance = 5;
   }
   return trainable(shape);
 }
@@ -168,6 +181,8 @@ inline Model make_tiny(Tiny tiny, double dropout = 0, std::int64_t vocabulary = 
                                    .encoder_layers = 2,
                                    .decoder_layers = 2},
                                   options);
+    case Tiny::kT5:
+      return make_model(tiny_shape(plan::Family::kT5V11, vocabulary), options);
     case Tiny::kLinear:
       break;
   }
@@ -176,7 +191,7 @@ inline Model make_tiny(Tiny tiny, double dropout = 0, std::int64_t vocabulary = 
 
 inline BatchShape tiny_batch_shape(Tiny tiny) {
   if (tiny == Tiny::kLinear) return {.batch = 5, .sequence = 1, .source_sequence = 0};
-  return {.batch = 2, .sequence = 7, .source_sequence = tiny == Tiny::kEncoderDecoder ? 5 : 0};
+  return {.batch = 2, .sequence = 7, .source_sequence = has_source(tiny) ? 5 : 0};
 }
 
 // A batch that owns its tensors, of random tokens. Some targets are left out, and the end of the

@@ -68,6 +68,19 @@ TEST(Plan, KnowsTheEncoderDecoder) {
   EXPECT_THAT(run(flags + " --kv-heads 2", true).text, HasSubstr("leave --head, --kv-heads"));
 }
 
+TEST(Plan, KnowsT5) {
+  const std::string flags = "--family t5-v1.1 --layers 8 --hidden 512 --heads 6 --head-size 64";
+  const auto counted = run_json(flags + " --ff 1024 --ranks 1");
+  EXPECT_EQ(counted["parameters"]["total"], 76'961'152);
+  EXPECT_EQ(counted["shape"]["family"], "t5-v1.1");
+  EXPECT_EQ(counted["shape"]["decoder_layers"], 8);
+  EXPECT_EQ(counted["shape"]["relative_buckets"], 32);
+  EXPECT_EQ(run_json("--model flan-t5-small --ranks 1")["parameters"]["total"], 76'961'152);
+  const auto planned =
+      run_json("model.name=flan-t5-small train.seq_len=64 train.micro_batch_size=1");
+  EXPECT_EQ(planned["parameters"], 76'961'152);
+}
+
 TEST(Plan, TakesAModelByItsSizes) {
   const auto own = run_json(
       "--family llama --layers 80 --hidden 8192 --heads 64 --kv-heads 8 --ff 28672 "

@@ -54,6 +54,13 @@ TEST(Parameters, AreThePublishedCounts) {
   EXPECT_EQ(parameters_of("gemma2-27b"), 27'227'128'320u);
   EXPECT_EQ(parameters_of("pythia-160m"), 162'322'944u);
   EXPECT_EQ(parameters_of("pythia-1.4b"), 1'414'647'808u);
+  EXPECT_EQ(parameters_of("t5-small"), 60'506'624u);
+  EXPECT_EQ(parameters_of("t5-base"), 222'903'552u);
+  EXPECT_EQ(parameters_of("t5-large"), 737'668'096u);
+  EXPECT_EQ(parameters_of("flan-t5-small"), 76'961'152u);
+  EXPECT_EQ(parameters_of("flan-t5-base"), 247'577'856u);
+  EXPECT_EQ(parameters_of("flan-t5-large"), 783'150'080u);
+  EXPECT_EQ(parameters_of("flan-t5-xl"), 2'849'757'184u);
   EXPECT_EQ(parameters_of("gpt3-175b"), 174'604'259'328u);
   EXPECT_NEAR(static_cast<double>(parameters_of("gpt3-175b")), 175e9, 0.005 * 175e9);
 }
@@ -189,6 +196,37 @@ TEST(ModelShape, TheScaleOfQueriesIsOfGemma2) {
   EXPECT_EQ(why_not([&] { check(shape); }),
             "models of family llama divide scores by the root of a head's width; a "
             "query_pre_attn_scalar of their own is for the families gemma2");
+}
+
+TEST(Parameters, OfT5AreCountedPartByPart) {
+  const Parameters parts = count_parameters(find_model("flan-t5-small"));
+  EXPECT_EQ(parts.embedding, 32128u * 512);
+  EXPECT_EQ(parts.positions, 2u * 32 * 6);
+  EXPECT_EQ(parts.attention, 3u * 8 * 4 * 512 * 6 * 64);
+  EXPECT_EQ(parts.feed_forward, 2u * 8 * 3 * 512 * 1024);
+  EXPECT_EQ(parts.norms, (5u * 8 + 2) * 512);
+  EXPECT_EQ(parts.head, 32128u * 512);
+}
+
+TEST(ModelShape, OfT5HasADecoderAndBuckets) {
+  ModelShape shape = find_model("t5-small");
+  shape.decoder_layers = 0;
+  EXPECT_EQ(
+      why_not([&] { check(shape); }),
+      "models of family t5 have a decoder, but the number of its layers is 0; it must be 1 or "
+      "more");
+  shape = find_model("t5-small");
+  shape.kv_heads = 4;
+  EXPECT_THAT(why_not([&] { check(shape); }), HasSubstr("as many key/value heads as heads"));
+  shape = find_model("t5-small");
+  shape.biases = true;
+  EXPECT_EQ(why_not([&] { check(shape); }), "models of family t5 have no biases; leave them out");
+  for (const auto& [buckets, distance] : {std::pair<Count, Count>{31, 128}, {2, 128}, {32, 16}}) {
+    shape = find_model("t5-small");
+    shape.relative_buckets = buckets;
+    shape.relative_distance = distance;
+    EXPECT_THAT(why_not([&] { check(shape); }), HasSubstr("take an even number of buckets"));
+  }
 }
 
 TEST(ModelShape, WindowsAreOfFamiliesThatHaveThem) {

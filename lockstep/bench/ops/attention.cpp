@@ -34,6 +34,10 @@ std::vector<HeadField> head_fields(const AttentionOptions& options) {
   return {{"q", options.query_rows()}, {"k", keys}, {"v", keys}};
 }
 
+Shape bias_shape(const AttentionOptions& options) {
+  return {options.shape.heads, options.shape.distances};
+}
+
 std::vector<OpField> attention_inputs(const AttentionOptions& options) {
   std::vector<OpField> fields;
   for (const HeadField& field : head_fields(options)) {
@@ -42,6 +46,9 @@ std::vector<OpField> attention_inputs(const AttentionOptions& options) {
   if (options.mask) {
     fields.push_back(
         input("key_mask", DType::kU8, {options.shape.batch, options.shape.keys}, mask(0.7)));
+  }
+  if (options.shape.distances > 0) {
+    fields.push_back(input("bias", statistic(options.shape.dtype), bias_shape(options), normal()));
   }
   return fields;
 }
@@ -68,7 +75,8 @@ void run_attention(Ops& ops, const Tensors& t, const AttentionOptions& options) 
                          .dropout = options.dropping(),
                          .out = t["out"],
                          .log_sum = t["log_sum"],
-                         .probabilities = t["probabilities"]});
+                         .probabilities = t["probabilities"],
+                         .bias = t["bias"]});
 }
 
 void run_attention_backward(Ops& ops, const Tensors& t, const AttentionOptions& options) {
@@ -87,7 +95,9 @@ void run_attention_backward(Ops& ops, const Tensors& t, const AttentionOptions& 
                                  .dout = t["dout"],
                                  .dq = gradients.q,
                                  .dk = gradients.k,
-                                 .dv = gradients.v});
+                                 .dv = gradients.v,
+                                 .bias = t["bias"],
+                                 .dbias = t["dbias"]});
 }
 
 Shape log_sum_shape(const AttentionShape& shape) {
@@ -97,7 +107,7 @@ Shape log_sum_shape(const AttentionShape& shape) {
 // What peers are asked for; none where they would have to do more.
 std::optional<AttentionShape> plain_shape(const AttentionOptions& options) {
   if (options.mask || options.dropout > 0 || options.probabilities || options.shape.window > 0 ||
-      options.softcap > 0) {
+      options.softcap > 0 || options.shape.distances > 0) {
     return std::nullopt;
   }
   return options.shape;
@@ -131,6 +141,10 @@ OpCase attention_case(const AttentionOptions& options) {
   one.attention = plain_shape(options);
   Gradient gradient{.outputs = {"out"}};
   for (const HeadField& field : head_fields(options)) gradient.inputs.push_back(field.name);
+  if (shape.distances > 0) {
+    gradient.inputs.push_back("bias");
+    one.on_gpu = false;
+  }
   gradient.backward = [options](Ops& ops, const Tensors& t) {
     run_attention_backward(ops, t, options);
   };
@@ -153,6 +167,14 @@ OpCase attention_backward_case(const AttentionOptions& options) {
   for (const HeadField& field : head_fields(options)) {
     one.fields.push_back(
         output("d" + field.name, shape.dtype, field.shape, tolerance, Freedom::kLast));
+  }
+  if (shape.distances > 0) {
+    // A sum over all that are so far from each other.
+    const double terms = static_cast<double>(shape.batch * shape.queries * shape.keys);
+    one.fields.push_back(
+        output("dbias", statistic(shape.dtype), bias_shape(options),
+               {.relative = 8, .noise = 64 + 16 * std::sqrt(terms), .coarse = 48}));
+    one.on_gpu = false;
   }
   one.prepare = [options](Ops& ops, const Tensors& t) { run_attention(ops, t, options); };
   one.run = [options](Ops& ops, const Tensors& t) { run_attention_backward(ops, t, options); };
@@ -238,6 +260,54 @@ std::vector<OpCase> attention_row_cases(DType dtype) {
     cases.push_back(attention_case(options));
   }
   return cases;
+}
+
+// ---- attention_bias: scores have a bias by the distance of key and query
+
+std::vector<AttentionOptions> odd_biases(DType dtype) {
+  const auto shape = [dtype](std::int64_t batch, std::int64_t queries, std::int64_t keys,
+                             std::int64_t heads, std::int64_t kv_heads, std::int64_t head_size,
+                             bool causal, std::int64_t distances) {
+    return AttentionShape{batch,     queries, keys,  heads, kv_heads,
+                          head_size, causal,  dtype, 0,     distances};
+  };
+  return {
+      {.shape = shape(1, 1, 1, 1, 1, 1, true, 1)},
+      {.shape = shape(2, 17, 17, 3, 3, 5, true, 9), .packed = true},
+      {.shape = shape(2, 13, 13, 2, 2, 8, false, 257), .mask = true, .probabilities = true},
+      {.shape = shape(2, 19, 19, 4, 2, 16, false, 5), .mask = true, .packed = true},
+      {.shape = shape(1, 5, 11, 2, 1, 3, true, 7), .probabilities = true},  // later queries
+      {.shape = shape(1, 11, 5, 2, 1, 3, true, 7)},                         // some see nothing
+      {.shape = shape(2, 9, 9, 2, 2, 8, false, 3), .dropout = 0.2, .probabilities = true},
+      {.shape = shape(0, 4, 4, 1, 1, 2, true, 3)},
+      {.shape = shape(2, 0, 4, 1, 1, 2, false, 3)},
+      {.shape = shape(2, 4, 0, 1, 1, 2, false, 3)},
+      {.shape = shape(2, 1, 1, 2, 2, 8, false, 5)},
+      {.shape = shape(1, 1, 131, 6, 2, 16, true, 33)},  // one query
+      {.shape = shape(1, 67, 67, 2, 2, 64, true, 41), .packed = true},
+      {.shape = shape(1, 131, 131, 2, 1, 32, true, 257), .mask = true, .dropout = 0.1},
+      {.shape = shape(3, 150, 150, 1, 1, 64, false, 61), .mask = true},
+      {.shape = shape(1, 70, 150, 1, 1, 80, false, 101)},
+  };
+}
+
+std::vector<OpCase> attention_bias_cases(DType dtype) { return forward_cases(odd_biases(dtype)); }
+
+std::vector<OpCase> attention_bias_backward_cases(DType dtype) {
+  return backward_cases(odd_biases(dtype));
+}
+
+AttentionOptions typical_bias(DType dtype) {
+  constexpr std::int64_t kDistances = 257;  // T5's
+  return {.shape = {Typical::kBatch, Typical::kSequence, Typical::kSequence, Typical::kHeads,
+                    Typical::kHeads, Typical::kHeadSize, false, dtype, 0, kDistances},
+          .packed = true,
+          .gap = 0};
+}
+
+OpCase attention_bias_typical(DType dtype) { return attention_case(typical_bias(dtype)); }
+OpCase attention_bias_backward_typical(DType dtype) {
+  return attention_backward_case(typical_bias(dtype));
 }
 
 // ---- attention_window: each query sees the last keys before it
@@ -362,6 +432,11 @@ std::vector<OpCase> attention_window_backward_large(DType dtype) {
   return {attention_backward_case(large_window(dtype))};
 }
 
+std::vector<OpCase> attention_bias_large(DType dtype) { return {attention_bias_typical(dtype)}; }
+std::vector<OpCase> attention_bias_backward_large(DType dtype) {
+  return {attention_bias_backward_typical(dtype)};
+}
+
 }  // namespace
 
 std::vector<OpDescription> describe_attention() {
@@ -376,10 +451,20 @@ std::vector<OpDescription> describe_attention() {
            attention_window_typical,
            {attention_window_large},
            "attention"},
+          {"attention_bias",
+           attention_bias_cases,
+           attention_bias_typical,
+           {attention_bias_large},
+           "attention"},
           {"attention_backward",
            attention_backward_cases,
            attention_backward_typical,
            {attention_backward_large}},
+          {"attention_bias_backward",
+           attention_bias_backward_cases,
+           attention_bias_backward_typical,
+           {attention_bias_backward_large},
+           "attention_backward"},
           {"attention_window_backward",
            attention_window_backward_cases,
            attention_window_backward_typical,

@@ -20,7 +20,7 @@ struct AttentionOptions {
   bool packed = false;
   bool probabilities = false;
   std::int64_t gap = 3;
-  float softcap = 0;
+  float softcap = 0;  // not together with shape.distances
 
   float scale() const { return 1 / std::sqrt(static_cast<float>(shape.head_size)); }
   ops::Dropout dropping() const {
@@ -34,12 +34,13 @@ struct AttentionOptions {
 
   std::string text() const {
     return fmt::format(
-        "{} x {} queries, {} keys, {}/{} heads of {}{}{}{}{}{}{}{}", shape.batch, shape.queries,
+        "{} x {} queries, {} keys, {}/{} heads of {}{}{}{}{}{}{}{}{}", shape.batch, shape.queries,
         shape.keys, shape.heads, shape.kv_heads, shape.head_size, shape.causal ? ", causal" : "",
         shape.window > 0 ? fmt::format(", window {}", shape.window) : "", mask ? ", mask" : "",
         packed ? ", packed" : "", probabilities ? ", probabilities" : "",
         dropout > 0 ? fmt::format(", p {}", dropout) : "",
-        softcap > 0 ? fmt::format(", capped at {}", softcap) : "");
+        softcap > 0 ? fmt::format(", capped at {}", softcap) : "",
+        shape.distances > 0 ? fmt::format(", {} distances", shape.distances) : "");
   }
 };
 

@@ -57,8 +57,8 @@ const std::vector<OpDescription>& op_descriptions() {
     for (const auto& area :
          {describe_linear(), describe_elementwise(), describe_swiglu(), describe_float8(),
           describe_norm(), describe_embedding(), describe_attention(), describe_decode_attention(),
-          describe_merge_attention(), describe_rotary(), describe_routing(), describe_loss(),
-          describe_optimizer()}) {
+          describe_merge_attention(), describe_relative_bias(), describe_rotary(),
+          describe_routing(), describe_loss(), describe_optimizer()}) {
       all.insert(all.end(), area.begin(), area.end());
     }
     return all;

@@ -16,6 +16,7 @@ std::vector<OpDescription> describe_embedding();
 std::vector<OpDescription> describe_attention();
 std::vector<OpDescription> describe_decode_attention();
 std::vector<OpDescription> describe_merge_attention();
+std::vector<OpDescription> describe_relative_bias();
 std::vector<OpDescription> describe_rotary();
 std::vector<OpDescription> describe_routing();
 std::vector<OpDescription> describe_loss();

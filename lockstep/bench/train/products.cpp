@@ -34,8 +34,9 @@ std::vector<Product> products_of(const plan::ModelShape& shape, const nn::Setup&
   add(tokens, queries, hidden, layers);
   if (shape.head == plan::Head::kMaskedLanguage) add(tokens, hidden, hidden, 1);
   if (across > 0) {  // a decoder's attention to the encoder: queries, keys and values, projection
-    add(tokens, hidden, hidden, 2 * across);
-    add(setup.shape.source_tokens(), hidden, 2 * hidden, across);
+    add(tokens, hidden, queries, across);
+    add(tokens, queries, hidden, across);
+    add(setup.shape.source_tokens(), hidden, 2 * queries, across);
   }
   // Experts with equally many tokens each.
   const std::int64_t experts = std::max<std::int64_t>(1, to_signed(shape.experts));

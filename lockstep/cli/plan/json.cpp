@@ -35,6 +35,10 @@ Json shape_json(const plan::ModelShape& shape) {
     json["experts_per_token"] = shape.experts_per_token;
   }
   if (shape.is_encoder_decoder()) json["decoder_layers"] = shape.decoder_layers;
+  if (shape.parts().relative_bias) {
+    json["relative_buckets"] = shape.relative_buckets;
+    json["relative_distance"] = shape.relative_distance;
+  }
   return json;
 }
 

@@ -91,7 +91,7 @@ ModelShape own_shape(const PlanFlags& flags) {
                                                           : plan::family_from_name(flags.family));
   shape.name = "own model";
   shape.layers = parse_count("--layers", flags.layers);
-  if (translates) shape.decoder_layers = shape.layers;
+  if (translates || shape.parts().encoder_decoder) shape.decoder_layers = shape.layers;
   shape.hidden = parse_count("--hidden", flags.hidden);
   shape.heads = parse_count("--heads", flags.heads);
   shape.kv_heads = count_or("--kv-heads", flags.kv_heads, shape.heads);
@@ -134,7 +134,7 @@ std::optional<ModelShape> chosen_shape(const PlanFlags& flags) {
          known_names());
   }
   ModelShape shape = flags.model.empty() ? own_shape(flags) : plan::find_model(flags.model);
-  if (shape.is_encoder_decoder() &&
+  if (shape.is_encoder_decoder() && !shape.parts().encoder_decoder &&
       (!flags.head.empty() || !flags.kv_heads.empty() || flags.no_biases)) {
     fail(ErrorCode::kInvalidArgument,
          "an encoder-decoder has a tied head, as many key/value heads as heads, and biases; leave "

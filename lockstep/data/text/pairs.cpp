@@ -1,6 +1,7 @@
 #include "lockstep/data/text/pairs.h"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/text/text.h"
@@ -44,13 +45,14 @@ std::vector<TextPair> parse_pairs(std::string_view text, std::string_view name) 
 
 TranslationTokens translation_tokens(const Tokenizer& tokenizer) {
   TranslationTokens tokens{.vocabulary = tokenizer.vocabulary()};
-  const auto choose = [&](Special first, Special second) {
-    if (const auto id = tokenizer.special(first)) return *id;
-    if (const auto id = tokenizer.special(second)) return *id;
+  const auto choose = [&](std::initializer_list<Special> candidates) {
+    for (const Special candidate : candidates) {
+      if (const auto id = tokenizer.special(candidate)) return *id;
+    }
     return static_cast<TokenId>(tokens.vocabulary++);
   };
-  tokens.begin = choose(Special::kBegin, Special::kClassify);
-  tokens.end = choose(Special::kEndOfText, Special::kSeparate);
+  tokens.begin = choose({Special::kBegin, Special::kClassify, Special::kPadding});
+  tokens.end = choose({Special::kEndOfText, Special::kSeparate});
   return tokens;
 }
 

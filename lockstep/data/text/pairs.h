@@ -22,7 +22,7 @@ std::vector<TextPair> parse_pairs(std::string_view text, std::string_view name);
 // The tokens around a translation. If the tokenizer has no such tokens, they are new ids after its
 // vocabulary, so any tokenizer can be used.
 struct TranslationTokens {
-  TokenId begin = 0;            // what a target begins with: <s>, [CLS]
+  TokenId begin = 0;            // what a target begins with: <s>, [CLS], T5's <pad>
   TokenId end = 0;              // what source and target end with: </s>, [SEP]
   std::int64_t vocabulary = 0;  // all ids are below it
 };

@@ -6,7 +6,9 @@
 
 namespace lockstep::nn {
 
-DecoderLayer::DecoderLayer(std::string name, const LayerOptions& options)
+template <class FeedForward>
+DecoderLayer<FeedForward>::DecoderLayer(std::string name,
+                                        const LayerOptionsWith<FeedForward>& options)
     : name_(std::move(name)),
       options_(options),
       next_{.parameter = 0, .tensor = kTensors},
@@ -17,11 +19,13 @@ DecoderLayer::DecoderLayer(std::string name, const LayerOptions& options)
       norm3_(next_, "norm3", options.norm),
       mlp_(next_, "mlp", options.feed_forward) {}
 
-Shape DecoderLayer::output(const Setup& setup) const {
+template <class FeedForward>
+Shape DecoderLayer<FeedForward>::output(const Setup& setup) const {
   return stream_of(setup, options_.attention);
 }
 
-BlockSpec DecoderLayer::spec(const Setup& setup, const Ops& ops) const {
+template <class FeedForward>
+BlockSpec DecoderLayer<FeedForward>::spec(const Setup& setup, const Ops& ops) const {
   Declaration declaration(setup, ops);
   const Shape stream = output(setup);
   const std::int64_t own_tokens = stream[0];
@@ -41,11 +45,13 @@ BlockSpec DecoderLayer::spec(const Setup& setup, const Ops& ops) const {
   return declaration.take();
 }
 
-ops::Dropout DecoderLayer::dropout(const Pass& pass, std::string_view branch) const {
+template <class FeedForward>
+ops::Dropout DecoderLayer<FeedForward>::dropout(const Pass& pass, std::string_view branch) const {
   return branch_dropout(pass, options_.attention, options_.dropout, branch);
 }
 
-void DecoderLayer::forward(const Pass& pass) {
+template <class FeedForward>
+void DecoderLayer<FeedForward>::forward(const Pass& pass) {
   const Tensor& sum1 = pass.tensors[kSum1];
   const Tensor& sum2 = pass.tensors[kSum2];
   norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
@@ -58,14 +64,16 @@ void DecoderLayer::forward(const Pass& pass) {
   add_feed_forward(pass, mlp_, sum2, dropout(pass, "mlp"), pass.out.x);
 }
 
-void DecoderLayer::restore(const Pass& pass) {
+template <class FeedForward>
+void DecoderLayer<FeedForward>::restore(const Pass& pass) {
   norm1_.forward(pass, pass.in.x, pass.tensors[kNormed1]);
   norm2_.forward(pass, pass.tensors[kSum1], pass.tensors[kNormed2]);
   norm3_.forward(pass, pass.tensors[kSum2], pass.tensors[kNormed3]);
   mlp_.restore(pass);
 }
 
-void DecoderLayer::backward(const Pass& pass) {
+template <class FeedForward>
+void DecoderLayer<FeedForward>::backward(const Pass& pass) {
   const Tensor& dx = pass.din.x;
   const Tensor& normed1 = pass.tensors[kNormed1];
   const Tensor& normed2 = pass.tensors[kNormed2];
@@ -97,5 +105,8 @@ void DecoderLayer::backward(const Pass& pass) {
   attention_.packing().backward(pass, {.dy = dpacked, .x = normed1, .dx = normed2});
   norm1_.backward(pass, {.dy = normed2, .sum = pass.in.x, .dresidual = dx, .dsum = dx});
 }
+
+template class DecoderLayer<FeedForwardPart>;
+template class DecoderLayer<SwiGluPart>;
 
 }  // namespace lockstep::nn

@@ -3,6 +3,8 @@
 //   sum1 = x    + dropout(causal attention(norm1(x)))
 //   sum2 = sum1 + dropout(attention to the encoder's memory(norm2(sum1)))
 //   out  = sum2 + dropout(mlp(norm3(sum2)))
+//
+// T5's may have a gated feed-forward network.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +16,10 @@
 
 namespace lockstep::nn {
 
+template <class FeedForward>
 class DecoderLayer : public Block {
  public:
-  DecoderLayer(std::string name, const LayerOptions& options);
+  DecoderLayer(std::string name, const LayerOptionsWith<FeedForward>& options);
 
   std::string name() const override { return name_; }
   Shape output(const Setup& setup) const override;
@@ -32,14 +35,17 @@ class DecoderLayer : public Block {
   ops::Dropout dropout(const Pass& pass, std::string_view branch) const;
 
   std::string name_;
-  LayerOptions options_;
+  LayerOptionsWith<FeedForward> options_;
   Place next_;
   NormPart norm1_;
   SelfAttentionPart attention_;
   NormPart norm2_;
   CrossAttentionPart cross_;
   NormPart norm3_;
-  FeedForwardPart mlp_;
+  FeedForward mlp_;
 };
+
+extern template class DecoderLayer<FeedForwardPart>;
+extern template class DecoderLayer<SwiGluPart>;
 
 }  // namespace lockstep::nn

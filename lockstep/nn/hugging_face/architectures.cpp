@@ -33,6 +33,8 @@ std::span<const Architecture> architectures() {
        .type = "mixtral",
        .family = Family::kMixtral,
        .windowed = true},
+      {.name = "T5ForConditionalGeneration", .type = "t5", .family = Family::kT5},
+      {.name = "T5ForConditionalGeneration", .type = "t5", .family = Family::kT5V11},
       {.name = "BertForMaskedLM", .type = "bert", .family = Family::kBert},
       {.name = "BertForPreTraining", .type = "bert", .family = Family::kBert},
   };

@@ -118,7 +118,7 @@ const Architecture& architecture_of(const Keys& keys) {
   std::vector<std::string_view> names;
   for (const Architecture& one : architectures()) {
     if (name.empty() ? one.type == type : one.name == name) return one;
-    names.push_back(one.name);
+    if (names.empty() || names.back() != one.name) names.push_back(one.name);
   }
   fail(ErrorCode::kUnsupported,
        "{} describes a '{}', which lockstep does not support; it supports {}", keys.source(),
@@ -138,7 +138,7 @@ void read_dropout(const Keys& keys, const std::vector<const char*>& names, doubl
   }
 }
 
-constexpr double kUsualDropout = 0.1;  // of GPT-2 and BERT
+constexpr double kUsualDropout = 0.1;  // of GPT-2, BERT and T5
 
 ops::Activation read_activation(const Keys& keys, const char* key, const std::string& usual) {
   const std::string name = keys.text_or(key, usual);
@@ -339,6 +339,31 @@ void read_gpt_neox(const Keys& keys, HuggingFaceConfig& config) {
   read_dropout(keys, {"hidden_dropout", "attention_dropout"}, 0, config);
 }
 
+// Of both kinds: what is between the matrices of feed-forward networks says which.
+void read_t5(const Keys& keys, HuggingFaceConfig& config) {
+  constexpr const char* kProjection = "feed_forward_proj";
+  keys.only_text(kProjection, {"relu", "gated-gelu"});
+  const bool gated = keys.text_or(kProjection, "relu") == "gated-gelu";
+  config.shape = plan::usual_shape(gated ? Family::kT5V11 : Family::kT5);
+  plan::ModelShape& shape = config.shape;
+  shape.vocabulary = keys.size("vocab_size");
+  shape.positions = keys.size_or("n_positions", shape.positions);
+  shape.hidden = keys.size("d_model");
+  shape.layers = keys.size("num_layers");
+  shape.decoder_layers = keys.size_or("num_decoder_layers", shape.layers);
+  shape.heads = shape.kv_heads = keys.size("num_heads");
+  shape.head_size = keys.size_or("d_kv", 64);
+  shape.feed_forward = keys.size("d_ff");
+  shape.relative_buckets = keys.size_or("relative_attention_num_buckets", 32);
+  shape.relative_distance = keys.size_or("relative_attention_max_distance", 128);
+  // A head that is tied scales its input. Newer files say so by a key of its own; "true" is what
+  // they have for the other key whatever the head is.
+  const bool tied = keys.flag_or("tie_word_embeddings", true);
+  shape.head = keys.flag_or("scale_decoder_outputs", tied) ? Head::kTied : Head::kOwn;
+  config.options.epsilon = static_cast<float>(keys.number_or("layer_norm_epsilon", 1e-6, 1e-30, 1));
+  config.options.dropout = keys.number_or("dropout_rate", kUsualDropout, 0, 0.99);
+}
+
 void read_bert(const Keys& keys, HuggingFaceConfig& config) {
   plan::ModelShape& shape = config.shape;
   shape.vocabulary = keys.size("vocab_size");
@@ -390,12 +415,16 @@ HuggingFaceConfig parse_hugging_face_config(std::string_view text, std::string_v
     case Family::kGptNeox:
       read_gpt_neox(keys, config);
       break;
+    case Family::kT5:
+    case Family::kT5V11:
+      read_t5(keys, config);
+      break;
     case Family::kBert:
       read_bert(keys, config);
       break;
   }
-  config.shape.name =
-      fmt::format("{} of {} x {}", plan::name(family), config.shape.layers, config.shape.hidden);
+  config.shape.name = fmt::format("{} of {} x {}", plan::name(config.shape.family),
+                                  config.shape.layers, config.shape.hidden);
   plan::check(config.shape);
   return config;
 }

@@ -33,6 +33,7 @@ struct SpecialTokens {
   std::optional<std::int64_t> begin;
   std::optional<std::int64_t> end;
   std::optional<std::int64_t> padding;
+  std::optional<std::int64_t> decoder_start = {};  // of an encoder-decoder: before its first token
 };
 
 // What lockstep's own config.json have under "made_by".

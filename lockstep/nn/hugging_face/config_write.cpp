@@ -175,6 +175,26 @@ Json gpt_neox_json(const plan::ModelShape& shape, double epsilon, const ModelOpt
   return json;
 }
 
+Json t5_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
+  return {{"architectures", {"T5ForConditionalGeneration"}},
+          {"model_type", "t5"},
+          {"is_encoder_decoder", true},
+          {"vocab_size", shape.vocabulary},
+          {"n_positions", shape.positions},
+          {"d_model", shape.hidden},
+          {"d_kv", shape.head_width()},
+          {"d_ff", shape.feed_forward},
+          {"num_layers", shape.layers},
+          {"num_decoder_layers", shape.decoder_layers},
+          {"num_heads", shape.heads},
+          {"relative_attention_num_buckets", shape.relative_buckets},
+          {"relative_attention_max_distance", shape.relative_distance},
+          {"feed_forward_proj", shape.parts().gated ? "gated-gelu" : "relu"},
+          {"layer_norm_epsilon", epsilon},
+          {"dropout_rate", options.dropout},
+          {"tie_word_embeddings", shape.head == Head::kTied}};
+}
+
 Json bert_json(const plan::ModelShape& shape, double epsilon, const ModelOptions& options) {
   return {{"architectures", {"BertForMaskedLM"}},
           {"model_type", "bert"},
@@ -196,6 +216,7 @@ void add_tokens(Json& json, const SpecialTokens& tokens) {
   json["bos_token_id"] = or_null(tokens.begin);
   json["eos_token_id"] = or_null(tokens.end);
   json["pad_token_id"] = or_null(tokens.padding);
+  if (tokens.decoder_start) json["decoder_start_token_id"] = *tokens.decoder_start;
 }
 
 }  // namespace
@@ -221,6 +242,10 @@ std::string format_hugging_face_config(const plan::ModelShape& shape, const Mode
       break;
     case Family::kGptNeox:
       json = gpt_neox_json(shape, epsilon, options);
+      break;
+    case Family::kT5:
+    case Family::kT5V11:
+      json = t5_json(shape, epsilon, options);
       break;
     case Family::kBert:
       json = bert_json(shape, epsilon, options);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <optional>
+
 #include "lockstep/base/error.h"
 
 namespace lockstep::nn {
@@ -23,6 +25,9 @@ struct Names {
   std::string_view layer;  // in front of a layer's number
   std::vector<Rule> outside;
   std::vector<Rule> layers;
+  // With two stacks the above are of the encoder, and this is of the decoder.
+  std::string_view decoder_layer = {};
+  std::vector<Rule> decoder_layers = {};
 };
 
 const Names& names_of(Family family) {
@@ -144,7 +149,48 @@ const Names& names_of(Family family) {
                  {"mlp.up.bias", {"mlp.dense_h_to_4h.bias"}},
                  {"mlp.down.weight", {"mlp.dense_4h_to_h.weight"}},
                  {"mlp.down.bias", {"mlp.dense_4h_to_h.bias"}}}};
+  static const Names kT5{
+      .model = "transformer.",
+      .layer = "encoder.block.",
+      .outside = {{"source.tokens", {"shared.weight"}},
+                  {"encoder.bias.table",
+                   {"encoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"}},
+                  {"target.encoder_norm.gain", {"encoder.final_layer_norm.weight"}},
+                  {"decoder.bias.table",
+                   {"decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"}},
+                  {"head.norm.gain", {"decoder.final_layer_norm.weight"}},
+                  {"head.logits.weight", {"lm_head.weight"}}},
+      .layers = {{"norm1.gain", {"layer.0.layer_norm.weight"}},
+                 {"attention.qkv.weight",
+                  {"layer.0.SelfAttention.q.weight", "layer.0.SelfAttention.k.weight",
+                   "layer.0.SelfAttention.v.weight"}},
+                 {"attention.projection.weight", {"layer.0.SelfAttention.o.weight"}},
+                 {"norm2.gain", {"layer.1.layer_norm.weight"}},
+                 {"mlp.up.weight", {"layer.1.DenseReluDense.wi.weight"}},
+                 {"mlp.gate_up.weight",
+                  {"layer.1.DenseReluDense.wi_0.weight", "layer.1.DenseReluDense.wi_1.weight"}},
+                 {"mlp.down.weight", {"layer.1.DenseReluDense.wo.weight"}}},
+      .decoder_layer = "decoder.block.",
+      .decoder_layers = {
+          {"norm1.gain", {"layer.0.layer_norm.weight"}},
+          {"attention.qkv.weight",
+           {"layer.0.SelfAttention.q.weight", "layer.0.SelfAttention.k.weight",
+            "layer.0.SelfAttention.v.weight"}},
+          {"attention.projection.weight", {"layer.0.SelfAttention.o.weight"}},
+          {"norm2.gain", {"layer.1.layer_norm.weight"}},
+          {"cross.query.weight", {"layer.1.EncDecAttention.q.weight"}},
+          {"cross.key_value.weight",
+           {"layer.1.EncDecAttention.k.weight", "layer.1.EncDecAttention.v.weight"}},
+          {"cross.projection.weight", {"layer.1.EncDecAttention.o.weight"}},
+          {"norm3.gain", {"layer.2.layer_norm.weight"}},
+          {"mlp.up.weight", {"layer.2.DenseReluDense.wi.weight"}},
+          {"mlp.gate_up.weight",
+           {"layer.2.DenseReluDense.wi_0.weight", "layer.2.DenseReluDense.wi_1.weight"}},
+          {"mlp.down.weight", {"layer.2.DenseReluDense.wo.weight"}}}};
   switch (family) {
+    case Family::kT5:
+    case Family::kT5V11:
+      return kT5;
     case Family::kGpt2:
       return kGpt2;
     case Family::kLlama:
@@ -180,6 +226,11 @@ bool is_dispensable(Family family, std::string_view name) {
     case Family::kPhi3:
     case Family::kGemma2:
       return name.ends_with(".rotary_emb.inv_freq");
+    case Family::kT5:
+    case Family::kT5V11:
+      // The last one was never used.
+      return name == "encoder.embed_tokens.weight" || name == "decoder.embed_tokens.weight" ||
+             name.ends_with(".EncDecAttention.relative_attention_bias.weight");
     case Family::kBert:
       break;
   }
@@ -205,22 +256,42 @@ std::string with_expert(std::string_view name, std::string_view number) {
   return result;
 }
 
+// A parameter's rules, what stands in front of all of their names, and what is left of its own.
+struct NamedRules {
+  const std::vector<Rule>& rules;
+  std::string prefix;
+  std::string_view rest;
+};
+
+NamedRules rules_for(const Names& names, std::string_view parameter) {
+  const auto of_layer = [&](std::string_view ours, std::string_view theirs,
+                            const std::vector<Rule>& rules) -> std::optional<NamedRules> {
+    const bool numbered = parameter.starts_with(ours) && parameter.size() > ours.size() &&
+                          parameter[ours.size()] >= '0' && parameter[ours.size()] <= '9';
+    if (!numbered) return std::nullopt;
+    const auto dot = parameter.find('.', ours.size());
+    const std::string_view number = parameter.substr(ours.size(), dot - ours.size());
+    return NamedRules{rules, fmt::format("{}{}.", theirs, number),
+                      dot == std::string_view::npos ? "" : parameter.substr(dot + 1)};
+  };
+  const bool two_stacks = !names.decoder_layers.empty();
+  if (const auto place = of_layer(two_stacks ? "encoder." : "layer.", names.layer, names.layers)) {
+    return *place;
+  }
+  if (two_stacks) {
+    if (const auto place = of_layer("decoder.", names.decoder_layer, names.decoder_layers)) {
+      return *place;
+    }
+  }
+  return {names.outside, "", parameter};
+}
+
 }  // namespace
 
 ForeignTensors hugging_face_tensors(Family family, std::string_view parameter) {
-  constexpr std::string_view kLayer = "layer.";
-  const Names& names = names_of(family);
-  std::string_view rest = parameter;
-  std::string prefix;
-  const bool in_layer = parameter.starts_with(kLayer);
-  if (in_layer) {
-    const auto dot = parameter.find('.', kLayer.size());
-    const std::string_view number = parameter.substr(kLayer.size(), dot - kLayer.size());
-    rest = dot == std::string_view::npos ? "" : parameter.substr(dot + 1);
-    prefix = fmt::format("{}{}.", names.layer, number);
-  }
+  const auto& [rules, prefix, rest] = rules_for(names_of(family), parameter);
   const std::string number = expert_of(rest);
-  for (const Rule& rule : in_layer ? names.layers : names.outside) {
+  for (const Rule& rule : rules) {
     if (with_expert(rule.ours, number) != rest) continue;
     ForeignTensors found{.names = {}, .transposed = rule.transposed, .by_head = rule.by_head};
     for (const std::string_view theirs : rule.theirs) {

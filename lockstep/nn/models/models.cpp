@@ -18,6 +18,7 @@
 #include "lockstep/nn/blocks/masked_language_head.h"
 #include "lockstep/nn/blocks/pre_norm_layer.h"
 #include "lockstep/nn/blocks/sandwich_layer.h"
+#include "lockstep/nn/models/t5.h"
 #include "lockstep/plan/arithmetic.h"
 #include "lockstep/plan/mesh/mesh.h"
 
@@ -236,6 +237,8 @@ float usual_epsilon(Family family) {
     case Family::kLlama:
     case Family::kQwen3:
     case Family::kGemma2:
+    case Family::kT5:
+    case Family::kT5V11:
       return 1e-6f;
     case Family::kBert:
       return 1e-12f;
@@ -245,6 +248,7 @@ float usual_epsilon(Family family) {
 }
 
 ops::Activation usual_activation(Family family) {
+  if (family == Family::kT5) return ops::Activation::kRelu;
   return family == Family::kGpt2 ? ops::Activation::kGeluTanh : ops::Activation::kGeluErf;
 }
 
@@ -265,6 +269,7 @@ std::int64_t rotary_width(const ModelShape& shape, const ModelOptions& options) 
 void check_size(const ModelShape& shape) {
   plan::check(shape);
   check_layers(to_signed(shape.layers));
+  check_layers(to_signed(shape.decoder_layers));
   check_parameters(plan::count_parameters(shape).total());
 }
 
@@ -302,6 +307,7 @@ Model make_model(const ModelShape& shape, const ModelOptions& options) {
                      to_signed(shape.feed_forward), to_signed(shape.vocabulary),
                      options.tensor.size);
   check_expert_group(shape, options.experts.size);
+  if (shape.parts().encoder_decoder) return make_t5(shape, options);
   Blocks blocks;
   add_embedding(shape, options, blocks);
   for (plan::Count i = 0; i < shape.layers; ++i) {
@@ -389,7 +395,8 @@ Model make_encoder_decoder(const EncoderDecoderShape& shape, const ModelOptions&
   layer.attention.causal = true;
   layer.attention.side = Side::kTarget;
   for (std::int64_t i = 0; i < shape.decoder_layers; ++i) {
-    blocks.push_back(std::make_unique<DecoderLayer>("decoder." + std::to_string(i), layer));
+    blocks.push_back(
+        std::make_unique<DecoderLayer<FeedForwardPart>>("decoder." + std::to_string(i), layer));
   }
   blocks.push_back(
       std::make_unique<LanguageHead>("head", norm,

@@ -1,7 +1,8 @@
 // Makes models from their sizes.
 //
 // A model of a plan::ModelShape has exactly plan::count_parameters() parameters. Its blocks are
-// "embedding" (and "embedding.norm" in BERT), "layer.0" ... and "head".
+// "embedding" (and "embedding.norm" in BERT), "layer.0" ... and "head"; in T5 those of
+// nn/models/t5.h.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +36,9 @@ struct ModelOptions {
   double router_loss = kUsualRouterLoss;  // of mixtral (nn/parts/expert_counts.h); 0: none
 };
 
-// 1e-6 in llama, qwen3 and gemma2, 1e-12 in bert, else 1e-5.
+// 1e-6 in llama, qwen3, gemma2 and both of t5, 1e-12 in bert, else 1e-5.
 float usual_epsilon(plan::Family family);
-// GELU: in gpt2 by tanh, else by erf.
+// GELU: in gpt2 by tanh, else by erf; in t5 ReLU.
 ops::Activation usual_activation(plan::Family family);
 // How many elements of a head turn with its position: an even number. Throws
 // Error(kInvalidArgument) where there would be none.

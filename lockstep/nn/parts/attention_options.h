@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "lockstep/nn/parts/part.h"
@@ -29,6 +30,10 @@ struct AttentionOptions {
       {};                        // queries and keys have an RMS norm of every head: its epsilon
   float softcap = 0;             // of the scores; 0: none
   std::int64_t scale_width = 0;  // scores are divided by its root; 0: by that of the head size
+  // A bias of scores by distance, of one to itself (nn/parts/relative_bias.h), from the table with
+  // this full name; empty: none.
+  std::string bias_table = {};
+  ops::RelativeBuckets buckets = {};
   Side side = Side::kTarget;
   TensorGroup tensor = {};  // divides the heads, of both kinds evenly
 
@@ -47,8 +52,5 @@ struct AttentionOptions {
 // The dropout of probabilities, different for the heads of every rank.
 ops::Dropout dropout_of(const Pass& pass, const AttentionOptions& options, std::string_view purpose,
                         const ops::AttentionShape& shape);
-
-// 1 / sqrt(head_size)
-float attention_scale(std::int64_t head_size);
 
 }  // namespace lockstep::nn

@@ -72,6 +72,10 @@ void ClassifierPart::declare(Declaration& declaration) const {
   }
 }
 
+void ClassifierPart::scale(const Pass& pass, const Tensor& x) const {
+  if (options_.scale != 1) pass.ops.run(ops::Scale{.x = x, .factor = options_.scale});
+}
+
 Tensor ClassifierPart::gathered(const Pass& pass, const Tensor& x) const {
   if (!options_.tensor.divides_tokens) return x;
   const Tensor& all = tensor(pass, kAllTokens);
@@ -108,6 +112,7 @@ void ClassifierPart::run_cross_entropy(const Pass& pass, ops::CrossEntropy call)
 }
 
 void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tensor& given) const {
+  scale(pass, given);
   const Tensor x = gathered(pass, given);
   const Tensor& workspace = tensor(pass, kLogits);
   const std::int64_t rows = x.shape()[0];
@@ -127,6 +132,7 @@ void ClassifierPart::forward(const Pass& pass, const Tensor& targets, const Tens
 }
 
 void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Tensor& given) const {
+  scale(pass, given);
   const Tensor x = gathered(pass, given);
   const Tensor& workspace = tensor(pass, kLogits);
   const std::int64_t rows = x.shape()[0];
@@ -153,6 +159,7 @@ void ClassifierPart::backward(const Pass& pass, const Tensor& targets, const Ten
   } else if (is_divided()) {
     pass.tensor->sum(pass.ops, x);
   }
+  scale(pass, given);
   finished(pass, kWeight);
   finished(pass, kBias);
 }

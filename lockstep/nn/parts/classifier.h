@@ -31,6 +31,7 @@ struct ClassifierOptions {
   std::int64_t chunk_bytes = kLogitBytes;
   TensorGroup tensor = {};
   double softcap = 0;  // of the logits; 0: none
+  double scale = 1;    // x is multiplied by it first (T5)
 };
 
 // The rows of logits in a chunk: about `chunk_bytes`, at least kLeastRows, of equal sizes.
@@ -51,6 +52,7 @@ class ClassifierPart : public Part {
   void declare(Declaration& declaration) const;
 
   // Losses and logits of x, whichever of pass.losses (with targets) and pass.logits are asked for.
+  // x is scaled in place.
   void forward(const Pass& pass, const Tensor& targets, const Tensor& x) const;
   // Losses, gradients of the parameters, and dx, which takes the place of x.
   void backward(const Pass& pass, const Tensor& targets, const Tensor& x) const;
@@ -58,6 +60,7 @@ class ClassifierPart : public Part {
  private:
   bool is_divided() const { return options_.tensor.size > 1; }
   Extent own_classes() const { return share_of(options_.classes, options_.tensor); }
+  void scale(const Pass& pass, const Tensor& x) const;
   // x of all tokens.
   Tensor gathered(const Pass& pass, const Tensor& x) const;
   void compute_logits(const Pass& pass, const Tensor& x, const Tensor& logits) const;

@@ -12,21 +12,22 @@ CrossAttentionPart::CrossAttentionPart(Place& next, const std::string& name,
       options_(options),
       query_(next, name + ".query",
              {.in = options.hidden,
-              .out = options.hidden,
+              .out = options.head_size() * options.heads,
               .bias = options.biases,
               .stddev = options.stddev,
               .divided = Divided::kOutputs,
               .tensor = options.tensor}),
-      key_value_(next, name + ".key_value",
-                 {.in = options.hidden,
-                  .out = 2 * options.hidden,
-                  .bias = options.biases,
-                  .stddev = options.stddev,
-                  .divided = Divided::kOutputs,
-                  .segments = {options.hidden, options.hidden},
-                  .tensor = {.size = options.tensor.size, .rank = options.tensor.rank}}),
+      key_value_(
+          next, name + ".key_value",
+          {.in = options.hidden,
+           .out = 2 * options.head_size() * options.heads,
+           .bias = options.biases,
+           .stddev = options.stddev,
+           .divided = Divided::kOutputs,
+           .segments = {options.head_size() * options.heads, options.head_size() * options.heads},
+           .tensor = {.size = options.tensor.size, .rank = options.tensor.rank}}),
       projection_(next, name + ".projection",
-                  {.in = options.hidden,
+                  {.in = options.head_size() * options.heads,
                    .out = options.hidden,
                    .bias = options.biases,
                    .stddev = options.projection_stddev,
@@ -70,6 +71,11 @@ void CrossAttentionPart::declare(Declaration& declaration) const {
                         Life::kKept);
   declaration.activation(named("dqueries"), {batch.tokens(), width}, Life::kBackward);
   declaration.activation(named("dkeys_values"), {batch.source_tokens(), 2 * width},
+                         Life::kBackward);
+  const std::int64_t given =
+      stream_tokens(batch, Side::kTarget, options_.tensor).count * options_.hidden;
+  const bool is_wide = batch.tokens() * width > given;
+  declaration.activation(named("dattended"), is_wide ? Shape{batch.tokens(), width} : Shape{0},
                          Life::kBackward);
   const auto elements =
       static_cast<std::int64_t>(std::max(queries.elements(), keys_values.elements()));
@@ -124,7 +130,7 @@ void CrossAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor
   make_heads(pass, query_, x, Side::kTarget, {segments, 1}, tensor(pass, kQueries));
   make_heads(pass, key_value_, pass.in.memory, Side::kSource, segments, keys_values);
   pass.ops.run(ops::Attention{.shape = shape(pass.setup),
-                              .scale = attention_scale(options_.head_size()),
+                              .scale = options_.scale(),
                               .q = {tensor(pass, kQueries), 0},
                               .k = {keys_values, 0},
                               .v = {keys_values, width / by},
@@ -152,7 +158,8 @@ void CrossAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tens
   const Tensor& dqueries = tensor(pass, kDQueries);
   const Tensor& dkeys_values = tensor(pass, kDKeysValues);
   const Tensor& attended = tensor(pass, kAttended);
-  Tensor dattended = reused(workspace, attended.shape());
+  const Tensor& wide = tensor(pass, kDAttended);
+  Tensor dattended = ops::is_given(wide) ? wide : reused(workspace, attended.shape());
   projection_.backward(pass, {.dy = dy, .x = attended, .dx = dattended});
   const Tensor& queries = tensor(pass, kQueries);
   if (by > 1) {
@@ -166,7 +173,7 @@ void CrossAttentionPart::backward(const Pass& pass, const Tensor& dy, const Tens
   }
   const Tensor dkeys_heads = dkeys_values.reshaped(keys_values.shape());
   pass.ops.run(ops::AttentionBackward{.shape = shape(pass.setup),
-                                      .scale = attention_scale(options_.head_size()),
+                                      .scale = options_.scale(),
                                       .q = {queries, 0},
                                       .k = {keys_values, 0},
                                       .v = {keys_values, width / by},

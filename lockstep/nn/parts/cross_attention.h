@@ -16,7 +16,7 @@ namespace lockstep::nn {
 
 class CrossAttentionPart : public Part {
  public:
-  // Uses hidden, heads, biases, dropout and stddevs of the options.
+  // Uses hidden, heads and their width and scale, biases, dropout and stddevs of the options.
   CrossAttentionPart(Place& next, const std::string& name, const AttentionOptions& options);
 
   void declare(Declaration& declaration) const;
@@ -37,6 +37,7 @@ class CrossAttentionPart : public Part {
     kLogSum,
     kDQueries,
     kDKeysValues,
+    kDAttended,  // where heads are wider than the workspace
     // Where heads are exchanged: what was attended by them, and two workspaces, in forward and in
     // backward.
     kAttendedHeads,

@@ -25,6 +25,9 @@ SelfAttentionPart::SelfAttentionPart(Place& next, const std::string& name,
            .tensor = options.tensor}),
       norms_(options.qk_norm ? std::make_optional<QueryKeyNormPart>(next, name, options)
                              : std::nullopt),
+      bias_(options.bias_table.empty()
+                ? std::nullopt
+                : std::make_optional<RelativeBiasPart>(next, name + ".bias", options)),
       projection_(next, name + ".projection",
                   {.in = options.head_size() * options.heads,
                    .out = options.hidden,
@@ -51,7 +54,8 @@ ops::AttentionShape SelfAttentionPart::shape(const Setup& setup) const {
           .head_size = options_.head_size(),
           .causal = options_.causal,
           .dtype = setup.dtype,
-          .window = options_.window_of(keys)};
+          .window = options_.window_of(keys),
+          .distances = bias_ ? options_.buckets.distances() : 0};
 }
 
 ops::Dropout SelfAttentionPart::dropout(const Pass& pass) const {
@@ -66,6 +70,11 @@ void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_wid
       options_.window_of(whole_sequence_of(setup, options_.side)) > 0) {
     fail(ErrorCode::kUnsupported, "attention in a ring sees all tokens, not a window of {}",
          options_.window);
+  }
+  if (bias_ && (RingAttentionPart::is_used(setup) || !setup.slices.empty())) {
+    fail(ErrorCode::kUnsupported,
+         "attention with a bias by distance has no ring and no slices of tokens; take "
+         "parallel.context_attention = \"heads\", and another schedule than terapipe");
   }
   const std::int64_t rows = tokens_of(setup.shape, options_.side);
   // All tokens of some heads are as many elements as some tokens of all heads.
@@ -99,6 +108,7 @@ void SelfAttentionPart::declare(Declaration& declaration, std::int64_t spent_wid
   declaration.activation(named("dsome_keys_values"), both, Life::kBackward);
   qkv_.declare(declaration, rows);
   if (norms_) norms_->declare(declaration, rows);
+  if (bias_) bias_->declare(declaration);
   projection_.declare(declaration, rows);
   by_heads_.declare(declaration);
   in_ring_.declare(declaration);
@@ -159,6 +169,7 @@ void SelfAttentionPart::attend(const Pass& pass, const Tensor& packed) const {
   }
   const bool by_heads = HeadExchangePart::is_used(pass.setup);
   const Tensor seen = seen_rows(pass, tensor(pass, kPacked));
+  if (bias_) bias_->forward(pass);
   pass.ops.run(
       ops::Attention{.shape = shape(pass.setup),
                      .scale = options_.scale(),
@@ -170,7 +181,8 @@ void SelfAttentionPart::attend(const Pass& pass, const Tensor& packed) const {
                      .dropout = dropout(pass),
                      .out = by_heads ? by_heads_.attended_heads(pass) : tensor(pass, kAttended),
                      .log_sum = tensor(pass, kLogSum),
-                     .probabilities = {}});
+                     .probabilities = {},
+                     .bias = bias_ ? bias_->bias(pass) : Tensor()});
 }
 
 void SelfAttentionPart::forward(const Pass& pass, const Tensor& x, const Tensor& y) const {
@@ -295,7 +307,10 @@ void SelfAttentionPart::attend_backward(const Pass& pass, const Tensor& packed,
                                       .dout = dattended,
                                       .dq = queries(dpacked),
                                       .dk = keys(dpacked),
-                                      .dv = values(dpacked)});
+                                      .dv = values(dpacked),
+                                      .bias = bias_ ? bias_->bias(pass) : Tensor(),
+                                      .dbias = bias_ ? bias_->dbias(pass) : Tensor()});
+  if (bias_) bias_->backward(pass);
 }
 
 // The last slice comes first and reads all keys, so the sums begin with it.
@@ -358,11 +373,8 @@ ops::Dropout dropout_of(const Pass& pass, const AttentionOptions& options, std::
 }
 
 float AttentionOptions::scale() const {
-  return attention_scale(scale_width > 0 ? scale_width : head_size());
-}
-
-float attention_scale(std::int64_t head_size) {
-  return static_cast<float>(1 / std::sqrt(static_cast<double>(head_size)));
+  const std::int64_t width = scale_width > 0 ? scale_width : head_size();
+  return static_cast<float>(1 / std::sqrt(static_cast<double>(width)));
 }
 
 }  // namespace lockstep::nn

@@ -2,8 +2,9 @@
 // layer, attention head by head, and a projection of what the heads gathered.
 //
 // Query heads may share key and value heads (grouped-query attention). Positions are rotary where
-// asked for, of all elements of a head or of the first ones, and norms may come before them. Tokens
-// see all before them, or the last ones in a window. Padding that the batch masks takes no part.
+// asked for, of all elements of a head or of the first ones, and norms may come before them; or
+// scores have a bias by distance (nn/parts/relative_bias.h). Tokens see all before them, or the
+// last ones in a window. Padding that the batch masks takes no part.
 //
 // The ranks of a context group have some tokens each, and attend by heads
 // (nn/parts/head_exchange.h) or in a ring (nn/parts/ring_attention.h).
@@ -21,6 +22,7 @@
 #include "lockstep/nn/parts/head_exchange.h"
 #include "lockstep/nn/parts/linear.h"
 #include "lockstep/nn/parts/query_key_norm.h"
+#include "lockstep/nn/parts/relative_bias.h"
 #include "lockstep/nn/parts/ring_attention.h"
 
 namespace lockstep::nn {
@@ -98,6 +100,7 @@ class SelfAttentionPart : public Part {
   AttentionOptions options_;
   LinearPart qkv_;
   std::optional<QueryKeyNormPart> norms_;
+  std::optional<RelativeBiasPart> bias_;
   LinearPart projection_;
   HeadExchangePart by_heads_;
   RingAttentionPart in_ring_;

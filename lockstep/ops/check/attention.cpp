@@ -18,6 +18,17 @@ void check_shape(const FieldCheck& fields, const AttentionShape& shape) {
   fields.number(shape.heads % shape.kv_heads == 0, "shape.kv_heads",
                 static_cast<double>(shape.kv_heads), "a divisor of shape.heads");
   fields.window("shape.window", shape.window, shape.causal);
+  const bool none_or_odd =
+      shape.distances == 0 || (shape.distances > 0 && shape.distances % 2 == 1);
+  fields.number(none_or_odd, "shape.distances", static_cast<double>(shape.distances),
+                "0 or an odd number");
+}
+
+// A bias by distance, or its gradient, which is there where the shape says so.
+void check_bias(const FieldCheck& fields, const AttentionShape& shape, const Field& bias) {
+  if (shape.distances == 0) return fields.absent(bias, "without shape.distances");
+  fields.expect(bias, {shape.heads, shape.distances}, {statistic_type(shape.dtype)},
+                "as the shape says");
 }
 
 struct Named {
@@ -46,6 +57,9 @@ void check_inputs(const FieldCheck& fields, const Op& op) {
   const AttentionShape& shape = op.shape;
   check_shape(fields, shape);
   fields.softcap("softcap", op.softcap);
+  fields.number(shape.distances == 0 || op.softcap == 0, "softcap", static_cast<double>(op.softcap),
+                "0 with a bias");
+  fields.not_on_gpu(shape.distances > 0, "biases by distance");
   fields.dropout(op.dropout);
   const DType type = fields.compute_type({"q", op.q.rows});
   if (type != shape.dtype) {
@@ -66,6 +80,7 @@ void check_inputs(const FieldCheck& fields, const Op& op) {
   fields.expect({"out", op.out}, {query_rows, query_columns}, {type}, "as the shape says");
   fields.expect({"log_sum", op.log_sum}, {shape.batch, shape.heads, shape.queries},
                 {statistic_type(type)}, "as the shape says");
+  check_bias(fields, shape, {"bias", op.bias});
 }
 
 // How fast rotary positions turn.
@@ -89,10 +104,11 @@ void check(const Attention& op, const Accepts& accepts) {
                   {statistic_type(shape.dtype)}, "as the shape says");
   }
   const Field q{"q", op.q.rows}, k{"k", op.k.rows}, v{"v", op.v.rows},
-      key_mask{"key_mask", op.key_mask}, out{"out", op.out}, log_sum{"log_sum", op.log_sum};
-  fields.apart(out, {q, k, v, key_mask, log_sum});
-  fields.apart(log_sum, {q, k, v, key_mask});
-  fields.apart({"probabilities", op.probabilities}, {q, k, v, key_mask, out, log_sum});
+      key_mask{"key_mask", op.key_mask}, out{"out", op.out}, log_sum{"log_sum", op.log_sum},
+      bias{"bias", op.bias};
+  fields.apart(out, {q, k, v, key_mask, log_sum, bias});
+  fields.apart(log_sum, {q, k, v, key_mask, bias});
+  fields.apart({"probabilities", op.probabilities}, {q, k, v, key_mask, out, log_sum, bias});
 }
 
 void check(const AttentionBackward& op, const Accepts& accepts) {
@@ -109,15 +125,22 @@ void check(const AttentionBackward& op, const Accepts& accepts) {
   fields.heads("dq", op.dq, query_rows, query_columns, type);
   fields.heads("dk", op.dk, key_rows, key_columns, type);
   fields.heads("dv", op.dv, key_rows, key_columns, type);
+  check_bias(fields, op.shape, {"dbias", op.dbias});
+  const auto apart_from_inputs = [&](const Field& gradient) {
+    fields.apart(gradient, {{"q", op.q.rows},
+                            {"k", op.k.rows},
+                            {"v", op.v.rows},
+                            {"key_mask", op.key_mask},
+                            {"out", op.out},
+                            {"log_sum", op.log_sum},
+                            {"dout", op.dout},
+                            {"bias", op.bias}});
+  };
   for (const Named& gradient : gradients) {
-    fields.apart({gradient.name, gradient.heads.rows}, {{"q", op.q.rows},
-                                                        {"k", op.k.rows},
-                                                        {"v", op.v.rows},
-                                                        {"key_mask", op.key_mask},
-                                                        {"out", op.out},
-                                                        {"log_sum", op.log_sum},
-                                                        {"dout", op.dout}});
+    apart_from_inputs({gradient.name, gradient.heads.rows});
+    fields.apart({"dbias", op.dbias}, {{gradient.name, gradient.heads.rows}});
   }
+  apart_from_inputs({"dbias", op.dbias});
   check_disjoint(fields, gradients[0], gradients[1]);
   check_disjoint(fields, gradients[0], gradients[2]);
   check_disjoint(fields, gradients[1], gradients[2]);
@@ -201,6 +224,38 @@ void check(const DecodeAttention& op, const Accepts& accepts) {
   const Field packed{"packed", op.packed}, cache{"cache", op.cache}, lengths{"lengths", op.lengths};
   fields.apart(cache, {packed, lengths});
   fields.apart({"out", op.out}, {packed, cache, lengths});
+}
+
+namespace {
+
+// A table of buckets and all heads, and biases of some of these.
+void check_relative_bias(const FieldCheck& fields, const RelativeBuckets& buckets,
+                         const Field& table, const Field& bias, std::int64_t first_head) {
+  fields.not_on_gpu(true, "biases by distance");
+  fields.number(are_valid(buckets), "buckets.count", static_cast<double>(buckets.count),
+                "an even number of 4 or more, less than twice buckets.max_distance");
+  const DType type = fields.compute_type(table);
+  fields.expect(table, {buckets.count, kAny}, {type}, "for every bucket");
+  fields.expect(bias, {kAny, buckets.distances()}, {statistic_type(type)}, "for every distance");
+  const std::int64_t heads = bias.tensor.shape()[0];
+  fields.number(first_head >= 0 && first_head <= table.tensor.shape()[1] - heads, "first_head",
+                static_cast<double>(first_head), "the first of heads that the table has");
+}
+
+}  // namespace
+
+void check(const RelativeBias& op, const Accepts& accepts) {
+  const FieldCheck fields("relative_bias", accepts);
+  const Field table{"table", op.table}, bias{"bias", op.bias};
+  check_relative_bias(fields, op.buckets, table, bias, op.first_head);
+  fields.apart(bias, {table});
+}
+
+void check(const RelativeBiasBackward& op, const Accepts& accepts) {
+  const FieldCheck fields("relative_bias_backward", accepts);
+  const Field dtable{"dtable", op.dtable}, dbias{"dbias", op.dbias};
+  check_relative_bias(fields, op.buckets, dtable, dbias, op.first_head);
+  fields.apart(dtable, {dbias});
 }
 
 }  // namespace lockstep::ops

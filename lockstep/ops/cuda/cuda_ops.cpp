@@ -258,6 +258,9 @@ void CudaOps::run(const ops::WeightRows& call) { check_and_run(call); }
 void CudaOps::run(const ops::AddCounts& call) { check_and_run(call); }
 void CudaOps::run(const ops::CountTargets& call) { check_and_run(call); }
 void CudaOps::run(const ops::BalanceExperts& call) { check_and_run(call); }
+// The checks refuse these two.
+void CudaOps::run(const ops::RelativeBias& call) { check(call); }
+void CudaOps::run(const ops::RelativeBiasBackward& call) { check(call); }
 
 std::string CudaOps::implementation(const LinearShape& shape, LinearPass pass) const {
   return linear_.implementation(shape, pass);

@@ -74,6 +74,8 @@ class CudaOps final : public Ops {
   void run(const ops::AddCounts& call) override;
   void run(const ops::CountTargets& call) override;
   void run(const ops::BalanceExperts& call) override;
+  void run(const ops::RelativeBias& call) override;
+  void run(const ops::RelativeBiasBackward& call) override;
 
   std::size_t scratch(const LinearShape& shape) const override;
   std::size_t scratch(const ops::AttentionShape& shape) const override;

@@ -34,7 +34,7 @@ class Head {
 };
 
 // One query head of one sequence, and the keys and values it looks at.
-template <class Op, class T>
+template <class Op, class T, class S>
 struct Looks {
   Looks(const Op& op_, std::int64_t sequence_, std::int64_t head_)
       : op(op_),
@@ -43,7 +43,8 @@ struct Looks {
         kv_head(head_ / (op_.shape.heads / op_.shape.kv_heads)),
         q(op_.q, sequence_, op_.shape.queries, head_, op_.shape.head_size),
         k(op_.k, sequence_, op_.shape.keys, kv_head, op_.shape.head_size),
-        v(op_.v, sequence_, op_.shape.keys, kv_head, op_.shape.head_size) {}
+        v(op_.v, sequence_, op_.shape.keys, kv_head, op_.shape.head_size),
+        biases(op_.bias) {}
 
   bool sees(std::int64_t query, std::int64_t key) const {
     const AttentionShape& shape = op.shape;
@@ -55,11 +56,20 @@ struct Looks {
     return op.key_mask.template as<const std::uint8_t>()[place] != 0;
   }
 
+  // The place of a distance in the head's bias, and the bias there.
+  std::int64_t bias_place(std::int64_t query, std::int64_t key) const {
+    const std::int64_t farthest = op.shape.distances / 2;
+    const std::int64_t distance = key - (query + op.shape.keys - op.shape.queries);
+    return farthest + std::clamp(distance, -farthest, farthest);
+  }
+  double bias(std::int64_t query, std::int64_t key) const {
+    return biases.given() ? biases(head, bias_place(query, key)) : 0;
+  }
   double score(std::int64_t query, std::int64_t key) const {
     if (!sees(query, key)) return -std::numeric_limits<double>::infinity();
     double sum = 0;
     for (std::int64_t i = 0; i < op.shape.head_size; ++i) sum += q(query, i) * k(key, i);
-    const double scaled = sum * static_cast<double>(op.scale);
+    const double scaled = sum * static_cast<double>(op.scale) + bias(query, key);
     const auto cap = static_cast<double>(op.softcap);
     return cap > 0 ? cap * std::tanh(scaled / cap) : scaled;
   }
@@ -80,6 +90,7 @@ struct Looks {
   const Op& op;
   std::int64_t sequence, head, kv_head;
   Head<T> q, k, v;
+  Elements<S> biases;
 };
 
 double log_sum_exp(const std::vector<double>& scores) {
@@ -98,7 +109,7 @@ double probability(double score, double log_sum) {
 
 template <class T, class S>
 void forward(const Attention& op, std::int64_t sequence, std::int64_t head) {
-  const Looks<Attention, T> looks(op, sequence, head);
+  const Looks<Attention, T, S> looks(op, sequence, head);
   const Head<T> out({op.out, 0}, sequence, op.shape.queries, head, op.shape.head_size);
   const Elements<S> log_sums(op.log_sum), probabilities(op.probabilities);
   const auto keys = static_cast<std::size_t>(op.shape.keys);
@@ -125,15 +136,17 @@ void forward(const Attention& op, std::int64_t sequence, std::int64_t head) {
   }
 }
 
-// Gradients of the keys and values of one head, summed over the query heads that use it.
+// Gradients of the keys and values of one head, summed over the query heads that use it, and of all
+// biases.
 struct KeyGradients {
   std::vector<double> dk, dv;  // [keys, head_size]
+  std::vector<double>& dbias;  // [heads, distances]
 };
 
 template <class T, class S>
 void backward(const AttentionBackward& op, std::int64_t sequence, std::int64_t head,
               KeyGradients& gradients) {
-  const Looks<AttentionBackward, T> looks(op, sequence, head);
+  const Looks<AttentionBackward, T, S> looks(op, sequence, head);
   const std::int64_t size = op.shape.head_size;
   const Head<T> dout({op.dout, 0}, sequence, op.shape.queries, head, size);
   const Head<T> out({op.out, 0}, sequence, op.shape.queries, head, size);
@@ -163,8 +176,13 @@ void backward(const AttentionBackward& op, std::int64_t sequence, std::int64_t h
     std::vector<double> dquery(static_cast<std::size_t>(size));
     for (std::size_t j = 0; j < keys; ++j) {
       if (p[j] == 0) continue;
-      const double dscore =
-          p[j] * (dp[j] - expected_dp) * slopes[j] * static_cast<double>(op.scale);
+      const double dscaled = p[j] * (dp[j] - expected_dp) * slopes[j];
+      if (looks.biases.given()) {
+        gradients.dbias[static_cast<std::size_t>(
+            head * op.shape.distances + looks.bias_place(query, static_cast<std::int64_t>(j)))] +=
+            dscaled;
+      }
+      const double dscore = dscaled * static_cast<double>(op.scale);
       for (std::size_t i = 0; i < dquery.size(); ++i) {
         const auto column = static_cast<std::int64_t>(i);
         dquery[i] += dscore * looks.k(static_cast<std::int64_t>(j), column);
@@ -205,10 +223,11 @@ void run(const AttentionBackward& op) {
   const std::int64_t group = shape.heads / shape.kv_heads;
   with_float_type(shape.dtype, [&]<class T>(T) {
     with_float_type(op.log_sum.dtype(), [&]<class S>(S) {
+      std::vector<double> dbias(static_cast<std::size_t>(shape.heads * shape.distances));
       for (std::int64_t sequence = 0; sequence < shape.batch; ++sequence) {
         for (std::int64_t kv_head = 0; kv_head < shape.kv_heads; ++kv_head) {
           const auto elements = static_cast<std::size_t>(shape.keys * shape.head_size);
-          KeyGradients sums{std::vector<double>(elements), std::vector<double>(elements)};
+          KeyGradients sums{std::vector<double>(elements), std::vector<double>(elements), dbias};
           for (std::int64_t head = kv_head * group; head < (kv_head + 1) * group; ++head) {
             backward<T, S>(op, sequence, head, sums);
           }
@@ -216,6 +235,8 @@ void run(const AttentionBackward& op) {
           store(sums.dv, Head<T>(op.dv, sequence, shape.keys, kv_head, shape.head_size), shape);
         }
       }
+      const Elements<S> to(op.dbias);
+      for (std::size_t i = 0; i < dbias.size(); ++i) to.set(static_cast<std::int64_t>(i), dbias[i]);
     });
   });
 }

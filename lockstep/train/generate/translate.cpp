@@ -12,6 +12,7 @@
 #include "lockstep/tensor/host_view.h"
 #include "lockstep/train/checkpoint/manifest.h"
 #include "lockstep/train/model_io/model_of_start.h"
+#include "lockstep/train/model_io/saved_model.h"
 #include "lockstep/train/model_io/stored_model.h"
 
 namespace lockstep::train {
@@ -42,14 +43,14 @@ BatchMemory batch_for(const nn::BatchShape& shape) {
 
 }  // namespace
 
-Translator::Translator(const Checkpoint& checkpoint, const TrainOptions& options, Ops& ops)
-    : tokenizer_(data::parse_tokenizer(checkpoint.tokenizer,
-                                       (checkpoint.folder / kTokenizerFile).string())),
+Translator::Translator(std::unique_ptr<data::Tokenizer> tokenizer, const TrainOptions& options,
+                       const Read& read, Ops& ops)
+    : tokenizer_(std::move(tokenizer)),
       ends_(data::translation_tokens(*tokenizer_)),
       classes_(options.model.vocabulary),
       replica_(replica_for(options, ops)),
       batch_(batch_for(replica_.setup().shape)) {
-  read_parameters(checkpoint, replica_.flat(), replica_.states().master);
+  read(replica_.flat(), replica_.states().master);
   replica_.round_parameters();
 }
 
@@ -134,17 +135,43 @@ Generation Translator::run(std::string_view source, std::int64_t max_new_tokens,
   return made;
 }
 
+namespace {
+
+std::unique_ptr<Translator> open_foreign(const std::filesystem::path& folder,
+                                         plan::Precision precision, Ops& ops, const Warn& warn) {
+  TrainOptions stored;
+  stored.model = choice_in(folder);
+  if (!translates(stored)) return nullptr;
+  SavedModel saved = open_model(folder, warn);
+  if (!saved.tokenizer) {
+    fail(ErrorCode::kInvalidArgument,
+         "{} has no tokenizer.json, which says what its tokens mean; put it there",
+         folder.string());
+  }
+  return std::make_unique<Translator>(std::move(saved.tokenizer),
+                                      options_for_one_pair(stored, precision), saved.read, ops);
+}
+
+}  // namespace
+
 std::unique_ptr<Translator> open_translator(const std::filesystem::path& path,
                                             plan::Precision precision, Ops& ops, const Warn& warn) {
-  if (!std::filesystem::is_directory(path) || is_foreign(path)) return nullptr;
+  if (!std::filesystem::is_directory(path)) return nullptr;
+  if (is_foreign(path)) return open_foreign(path, precision, ops, warn);
   Checkpoint about;  // what is known without reading the states
   about.folder = path;
   about.config = stored_text(path, kConfigFile);
   if (about.config.empty()) return nullptr;
-  if (family_of(stored_options(about)) != ModelFamily::kEncoderDecoder) return nullptr;
+  if (!translates(stored_options(about))) return nullptr;
   const Checkpoint checkpoint = open_checkpoint(path, warn);
-  const TrainOptions stored = stored_options(checkpoint);
-  return std::make_unique<Translator>(checkpoint, options_for_one_pair(stored, precision), ops);
+  const std::string source = (checkpoint.folder / kTokenizerFile).string();
+  return std::make_unique<Translator>(
+      data::parse_tokenizer(checkpoint.tokenizer, source),
+      options_for_one_pair(stored_options(checkpoint), precision),
+      [&](const nn::FlatParameters& flat, const Tensor& buffer) {
+        read_parameters(checkpoint, flat, buffer);
+      },
+      ops);
 }
 
 }  // namespace lockstep::train

@@ -1,4 +1,4 @@
-// Translation with a model of the encoder-decoder family.
+// Translation with a model that has an encoder and a decoder.
 //
 //   if (const auto translator = open_translator("run", plan::Precision::kF32, ops, warn)) {
 //     std::cout << translator->run("twenty-three").text;
@@ -9,6 +9,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -26,8 +27,12 @@ namespace lockstep::train {
 
 class Translator {
  public:
-  // Of a checkpoint, with its model and its tokenizer. `ops` outlives it.
-  Translator(const Checkpoint& checkpoint, const TrainOptions& options, Ops& ops);
+  // Fills a flat buffer of f32 with the parameters.
+  using Read = std::function<void(const nn::FlatParameters& flat, const Tensor& buffer)>;
+
+  // Of a model with its tokenizer. `ops` outlives it.
+  Translator(std::unique_ptr<data::Tokenizer> tokenizer, const TrainOptions& options,
+             const Read& read, Ops& ops);
 
   // The same options give the same text. `listen` as in Generator. Throws Error(kInvalidArgument)
   // for a source without tokens, or with more than the model reads.
@@ -46,8 +51,9 @@ class Translator {
   BatchMemory batch_;
 };
 
-// Of a run's folder or a checkpoint; nullptr where that is of another family, or neither. Throws
-// Error(kProtocol) for one that is damaged. `precision` is what is computed in.
+// Of a run's folder, a checkpoint or a folder of Hugging Face transformers; nullptr where its model
+// has no encoder, or where it is none of these. Throws Error(kProtocol) for one that is damaged,
+// and Error(kInvalidArgument) for one without a tokenizer. `precision` is what is computed in.
 std::unique_ptr<Translator> open_translator(const std::filesystem::path& path,
                                             plan::Precision precision, Ops& ops, const Warn& warn);
 

@@ -4,6 +4,7 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/file.h"
+#include "lockstep/data/text/pairs.h"
 #include "lockstep/data/tokenizer/tokenizer.h"
 #include "lockstep/io/hashed_file.h"
 #include "lockstep/io/staged_folder.h"
@@ -64,6 +65,22 @@ nn::SpecialTokens write_tokenizer(const fs::path& folder, const Checkpoint& chec
   return special_tokens(theirs, source);
 }
 
+// What a translation begins with, and what ends it, are those of the run's data. Without a
+// tokenizer they are T5's.
+nn::SpecialTokens with_decoder_start(nn::SpecialTokens tokens, const Checkpoint& checkpoint) {
+  constexpr std::int64_t kPadding = 0, kEnd = 1;
+  if (checkpoint.tokenizer.empty()) {
+    return {.begin = {}, .end = kEnd, .padding = kPadding, .decoder_start = kPadding};
+  }
+  const auto tokenizer =
+      data::parse_tokenizer(checkpoint.tokenizer, (checkpoint.folder / kTokenizerFile).string());
+  const data::TranslationTokens ends = data::translation_tokens(*tokenizer);
+  tokens.decoder_start = ends.begin;
+  tokens.end = ends.end;
+  if (!tokens.padding) tokens.padding = ends.end;
+  return tokens;
+}
+
 }  // namespace
 
 Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::path& to,
@@ -93,7 +110,8 @@ Interchanged export_hugging_face(const fs::path& run_or_checkpoint, const fs::pa
   io::StagedFolder staged(to);
   nn::write_hugging_face(staged.path(), result.shape, flat, *states,
                          {.dtype = options.dtype, .shard_bytes = options.shard_bytes});
-  const nn::SpecialTokens tokens = write_tokenizer(staged.path(), checkpoint, result);
+  nn::SpecialTokens tokens = write_tokenizer(staged.path(), checkpoint, result);
+  if (translates(run)) tokens = with_decoder_start(tokens, checkpoint);
   io::write_synced(
       staged.path() / "config.json",
       nn::format_hugging_face_config(result.shape, model_options_of(run), options.dtype, tokens));

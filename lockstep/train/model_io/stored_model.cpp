@@ -44,6 +44,9 @@ ModelChoice choice_of(const nn::HuggingFaceConfig& config) {
   choice.attention_softcap = options.attention_softcap.value_or(choice.attention_softcap);
   choice.logit_softcap = options.logit_softcap.value_or(choice.logit_softcap);
   choice.query_pre_attn_scalar = to_int(shape.query_pre_attn_scalar);
+  choice.decoder_layers = to_int(shape.decoder_layers);
+  choice.relative_buckets = to_int(shape.relative_buckets);
+  choice.relative_distance = to_int(shape.relative_distance);
   choice.feed_forward = to_int(shape.feed_forward);
   choice.experts = to_int(shape.experts);
   choice.experts_per_token = to_int(shape.experts_per_token);

@@ -151,10 +151,11 @@ void check_context_groups(const TrainOptions& options) {
          "sequences no longer than that",
          limit);
   }
-  if (family_of(options) == ModelFamily::kEncoderDecoder) {
+  if (translates(options)) {
     fail(ErrorCode::kUnsupported,
-         "model.family = \"encoder-decoder\" is not supported with parallel.context_attention = "
-         "\"ring\": its attentions are of three kinds; take \"heads\"");
+         "model.family = \"{}\" is not supported with parallel.context_attention = \"ring\": its "
+         "attentions are of three kinds; take \"heads\"",
+         name(family_of(options)));
   }
 }
 

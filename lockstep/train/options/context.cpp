@@ -12,8 +12,7 @@ namespace lockstep::train {
 nn::ContextGroup context_of(const TrainOptions& options, std::int64_t sequence) {
   const parallel::ParallelOptions& parallel = options.parallel;
   if (parallel.context == 1) return {};
-  const ModelFamily family = family_of(options);
-  const bool causal = family != ModelFamily::kBert && family != ModelFamily::kEncoderDecoder;
+  const bool causal = family_of(options) != ModelFamily::kBert && !translates(options);
   const bool ring = parallel.context_attention == parallel::ContextChoice::kRing ||
                     (parallel.context_attention == parallel::ContextChoice::kAuto && causal &&
                      ring_limit(options).empty());

@@ -20,8 +20,8 @@ constexpr std::string_view kTieNames[] = {"auto", "true", "false"};
 constexpr std::string_view kScalingNames[] = {"none", "linear", "llama3"};
 constexpr std::string_view kActivationNames[] = {"auto", "gelu_tanh", "gelu", "relu"};
 constexpr std::string_view kFamilyNames[] = {
-    "gpt2",   "llama",           "bert",   "mixtral", "qwen3", "phi3", "gpt-neox",
-    "gemma2", "encoder-decoder", "linear", "custom"};
+    "gpt2",   "llama", "bert",    "mixtral",         "qwen3",  "phi3",  "gpt-neox",
+    "gemma2", "t5",    "t5-v1.1", "encoder-decoder", "linear", "custom"};
 
 // The names of an enumeration whose values are 0, 1, ... in this order.
 template <class Enum, std::size_t N>
@@ -50,8 +50,8 @@ void bind(Config& config, ModelChoice& model) {
   size("model.heads", model.heads, "Attention heads.");
   size("model.kv_heads", model.kv_heads, "Key/value heads; 0: as many as heads.");
   size("model.head_size", model.head_size,
-       "The width of a head, in llama, mixtral, qwen3, phi3 and gemma2; 0: the hidden size divided "
-       "by the heads.");
+       "The width of a head, in llama, mixtral, qwen3, phi3, gemma2, t5 and t5-v1.1; 0: the hidden "
+       "size divided by the heads.");
   size("model.feed_forward", model.feed_forward,
        "The feed-forward width; 0: 4 times the hidden size, in llama about 8/3.");
   size("model.vocabulary", model.vocabulary,
@@ -61,14 +61,16 @@ void bind(Config& config, ModelChoice& model) {
   size("model.features", model.features,
        "Inputs of an item, in the linear family; 0: as many as the data has.");
   config
-      .bind("model.norm_epsilon", model.norm_epsilon,
-            "What norms add to the variance; 0: 1e-6 in llama, qwen3 and gemma2, 1e-12 in bert, "
-            "else 1e-5.",
-            {.min = 0, .max = 1})
+      .bind(
+          "model.norm_epsilon", model.norm_epsilon,
+          "What norms add to the variance; 0: 1e-6 in llama, qwen3, gemma2, t5 and t5-v1.1, 1e-12 "
+          "in bert, else 1e-5.",
+          {.min = 0, .max = 1})
       .formerly("model.epsilon");
   config
       .bind("model.rope_theta", model.rope_theta,
-            "The base of rotary positions, in all families but gpt2 and bert.", {.min = 1})
+            "The base of rotary positions, in llama, mixtral, qwen3, phi3, gemma2 and gpt-neox.",
+            {.min = 1})
       .formerly("model.theta");
   config.bind("model.rope_scaling", model.rope_scaling, kScalingNames,
               "How rotary positions are slowed down for long contexts: none, linear (all by "
@@ -100,6 +102,12 @@ void bind(Config& config, ModelChoice& model) {
               "The soft cap of the logits, in gemma2; 0: none.", {.min = 0, .max = 1e6});
   size("model.query_pre_attn_scalar", model.query_pre_attn_scalar,
        "Attention's scores are divided by the root of it, in gemma2; 0: the width of a head.");
+  size("model.decoder_layers", model.decoder_layers,
+       "Layers of the decoder, in t5 and t5-v1.1; 0: as many as model.layers.");
+  size("model.relative_buckets", model.relative_buckets,
+       "Biases by distance that every head of attention learns, in t5 and t5-v1.1; 0: 32.");
+  size("model.relative_distance", model.relative_distance,
+       "The distance from which on the farthest bias is used, in t5 and t5-v1.1; 0: 128.");
   config.bind("model.activation", model.activation, kActivationNames,
               "The activation of feed-forward networks, in gpt2 and gpt-neox: gelu_tanh, gelu "
               "(exact) or relu; auto: gelu_tanh in gpt2, gelu in gpt-neox.");
@@ -120,7 +128,7 @@ void bind(Config& config, ModelChoice& model) {
   config
       .bind("model.tie_word_embeddings", model.tie_word_embeddings, kTieNames,
             "Whether the output layer shares its weights with the token embedding; auto: true in "
-            "gpt2, gemma2, bert and the encoder-decoder, else false.")
+            "gpt2, gemma2, t5, bert and the encoder-decoder, else false.")
       .formerly("model.logits", renamed_values({{"tied", "true"}, {"own", "false"}}));
 }
 
@@ -128,7 +136,8 @@ bool describes_sizes(const ModelChoice& model) {
   for (const int size :
        {model.layers, model.hidden, model.heads, model.kv_heads, model.head_size,
         model.feed_forward, model.vocabulary, model.positions, model.features, model.experts,
-        model.experts_per_token, model.window, model.query_pre_attn_scalar}) {
+        model.experts_per_token, model.window, model.query_pre_attn_scalar, model.decoder_layers,
+        model.relative_buckets, model.relative_distance}) {
     if (size > 0) return true;
   }
   return false;
@@ -303,6 +312,12 @@ bool describes_model(const ModelChoice& model) {
   return !model.name.empty() || model.layers > 0 || model.hidden > 0;
 }
 
+bool translates(const TrainOptions& options) {
+  const plan::FamilyParts* const parts = parts_of(options);
+  return family_of(options) == ModelFamily::kEncoderDecoder ||
+         (parts != nullptr && parts->encoder_decoder);
+}
+
 bool has_shape(const TrainOptions& options) {
   return family_of(options) < ModelFamily::kEncoderDecoder;
 }
@@ -349,6 +364,13 @@ plan::ModelShape shape_of(const TrainOptions& options) {
   shape.window = or_usual(choice.window, 0);
   if (shape.window > 0) shape.unwindowed_layers = or_usual(choice.unwindowed_layers, 0);
   shape.query_pre_attn_scalar = or_usual(choice.query_pre_attn_scalar, 0);
+  if (shape.parts().encoder_decoder) {
+    shape.decoder_layers = or_usual(choice.decoder_layers, shape.layers);
+  }
+  if (shape.parts().relative_bias) {
+    shape.relative_buckets = or_usual(choice.relative_buckets, shape.relative_buckets);
+    shape.relative_distance = or_usual(choice.relative_distance, shape.relative_distance);
+  }
   shape.feed_forward =
       or_usual(choice.feed_forward, plan::usual_feed_forward(family, shape.hidden));
   if (shape.parts().experts) {
@@ -373,11 +395,12 @@ nn::Setup setup_of(const TrainOptions& options) {
   if (has_shape(options)) {
     check_countable(batch.micro, sequence, widest(shape_of(options), sequence));
   }
-  const bool translates = family_of(options) == ModelFamily::kEncoderDecoder;
   const bool recomputes_auto = options.recompute == RecomputeChoice::kAuto;
   const nn::ContextGroup context = context_of(options, sequence);
   const std::int64_t own = sequence / context.size;
-  return {.shape = {.batch = batch.micro, .sequence = own, .source_sequence = translates ? own : 0},
+  return {.shape = {.batch = batch.micro,
+                    .sequence = own,
+                    .source_sequence = translates(options) ? own : 0},
           .dtype = dtype,
           .gradient = wide ? DType::kF32 : dtype,
           .fp8 = options.precision == plan::Precision::kFp8,

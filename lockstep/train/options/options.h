@@ -47,6 +47,8 @@ enum class ModelFamily : std::uint8_t {
   kPhi3,
   kGptNeox,
   kGemma2,
+  kT5,
+  kT5V11,
   kEncoderDecoder,  // for translation
   kLinear,          // y = weight x + bias
   kCustom,          // a program makes it (set_custom_model())
@@ -96,6 +98,9 @@ struct ModelChoice {
   double attention_softcap = plan::parts_of(plan::Family::kGemma2).attention_softcap;
   double logit_softcap = plan::parts_of(plan::Family::kGemma2).logit_softcap;
   int query_pre_attn_scalar = 0;
+  int decoder_layers = 0;  // this and the next two of t5
+  int relative_buckets = 0;
+  int relative_distance = 0;
   ActivationChoice activation = ActivationChoice::kAuto;
   bool parallel_residual = true;
   double dropout = 0;
@@ -210,6 +215,8 @@ plan::ModelShape shape_of(const TrainOptions& options);
 plan::ModelShape formula_shape_of(const TrainOptions& options);
 nn::EncoderDecoderShape encoder_decoder_shape_of(const TrainOptions& options);
 ModelFamily family_of(const TrainOptions& options);
+// Whether its models have an encoder and a decoder, and learn from pairs.
+bool translates(const TrainOptions& options);
 nn::ModelOptions model_options_of(const TrainOptions& options);
 // What this rank has of it: its shards in a tensor group, the blocks of its pipeline stage.
 nn::Model model_of(const TrainOptions& options);

@@ -95,7 +95,7 @@ void check_data(const RunOptions& options) {
   const ModelFamily family = family_of(options.train);
   const data::DataOptions& data = options.data;
   const bool of_numbers = family == ModelFamily::kLinear;
-  if (!of_numbers && family != ModelFamily::kEncoderDecoder) return;
+  if (!of_numbers && !translates(options.train)) return;
   const struct {
     std::string_view key;
     std::string value;

@@ -97,11 +97,11 @@ std::string rotary_share(const Facts& facts) {
 }
 
 std::string head_size(const Facts& facts) {
-  return of_part(facts, &plan::FamilyParts::gated, "heads of another width");
+  return of_part(facts, &plan::FamilyParts::head_sizes, "heads of another width");
 }
 
 std::string window(const Facts& facts) {
-  return of_part(facts, &plan::FamilyParts::gated, "windows of attention");
+  return of_part(facts, &plan::FamilyParts::windows, "windows of attention");
 }
 
 std::string unwindowed_layers(const Facts& facts) {
@@ -115,6 +115,15 @@ std::string unwindowed_layers(const Facts& facts) {
 
 std::string of_soft_caps(const Facts& facts) {
   return of_part(facts, &plan::FamilyParts::soft_caps, "soft caps and a scale of queries");
+}
+
+std::string of_relative_bias(const Facts& facts) {
+  return of_part(facts, &plan::FamilyParts::relative_bias, "biases by distance");
+}
+
+std::string decoder_layers(const Facts& facts) {
+  return of_part(facts, &plan::FamilyParts::encoder_decoder,
+                 "a decoder with a number of layers of its own");
 }
 
 std::string activation(const Facts& facts) {
@@ -232,6 +241,9 @@ constexpr SettingRule kLearningRules[] = {
     {"model.attention_softcap", of_soft_caps},
     {"model.logit_softcap", of_soft_caps},
     {"model.query_pre_attn_scalar", of_soft_caps},
+    {"model.decoder_layers", decoder_layers},
+    {"model.relative_buckets", of_relative_bias},
+    {"model.relative_distance", of_relative_bias},
     {"model.activation", activation},
     {"model.parallel_residual", parallel_residual},
     {"model.rope_theta", of_rotary},

@@ -17,11 +17,10 @@
 namespace lockstep::train {
 
 Objective objective_of(const TrainOptions& options) {
+  if (translates(options)) return Objective::kTranslate;
   switch (family_of(options)) {
     case ModelFamily::kBert:
       return Objective::kMaskedToken;
-    case ModelFamily::kEncoderDecoder:
-      return Objective::kTranslate;
     case ModelFamily::kLinear:
       return Objective::kRegress;
     default:

@@ -35,10 +35,11 @@ struct Case {
   float softcap = 0;
   std::string text() const {
     return fmt::format(
-        "batch {} queries {} keys {} heads {}/{} of {} {} {} window {} mask {} dropout {} cap {}",
+        "batch {} queries {} keys {} heads {}/{} of {} {} {} window {} mask {} dropout {} cap {} "
+        "distances {}",
         shape.batch, shape.queries, shape.keys, shape.heads, shape.kv_heads, shape.head_size,
         shape.causal ? "causal" : "", name(shape.dtype), shape.window, static_cast<int>(mask),
-        dropout, softcap);
+        dropout, softcap, shape.distances);
   }
 };
 
@@ -110,6 +111,7 @@ struct Inputs {
         queries(random_tensor(c.shape.dtype, query_shape, 1, c.size)),
         keys_values(random_tensor(c.shape.dtype, key_shape, 2, c.size)),
         dout(random_tensor(c.shape.dtype, {c.shape.batch * c.shape.queries, query_columns}, 3)),
+        bias(random_tensor(DType::kF32, {c.shape.heads, c.shape.distances}, 4)),
         mask(DType::kU8, {c.shape.batch, c.shape.keys}) {
     for (std::int64_t b = 0; b < c.shape.batch; ++b) {
       for (std::int64_t j = 0; j < c.shape.keys; ++j) {
@@ -128,7 +130,7 @@ struct Inputs {
 
   std::int64_t query_columns, key_columns;
   Shape query_shape, key_shape;
-  Owned queries, keys_values, dout, mask;
+  Owned queries, keys_values, dout, bias, mask;
 };
 
 // All that forward and backward give.
@@ -139,9 +141,10 @@ struct Results {
         probabilities(untouched_tensor(
             DType::kF32, {c.shape.batch, c.shape.heads, c.shape.queries, c.shape.keys})),
         dqueries(untouched_tensor(c.shape.dtype, in.query_shape)),
-        dkeys_values(untouched_tensor(c.shape.dtype, in.key_shape)) {}
+        dkeys_values(untouched_tensor(c.shape.dtype, in.key_shape)),
+        dbias(untouched_tensor(DType::kF32, in.bias.tensor.shape())) {}
 
-  Owned out, log_sum, probabilities, dqueries, dkeys_values;
+  Owned out, log_sum, probabilities, dqueries, dkeys_values, dbias;
 };
 
 inline ops::Dropout dropout_of(const Case& c) {
@@ -159,7 +162,8 @@ inline ops::Attention forward_of(const Case& c, const Inputs& in, const Results&
           .dropout = dropout_of(c),
           .out = to.out,
           .log_sum = to.log_sum,
-          .probabilities = to.probabilities};
+          .probabilities = to.probabilities,
+          .bias = in.bias};
 }
 
 inline ops::AttentionBackward backward_of(const Case& c, const Inputs& in, const Results& to) {
@@ -177,7 +181,9 @@ inline ops::AttentionBackward backward_of(const Case& c, const Inputs& in, const
           .dout = in.dout,
           .dq = {to.dqueries, Inputs::kBetween},
           .dk = in.like_k(to.dkeys_values),
-          .dv = in.like_v(to.dkeys_values)};
+          .dv = in.like_v(to.dkeys_values),
+          .bias = forward.bias,
+          .dbias = to.dbias};
 }
 
 inline Results reference(const Case& c, const Inputs& in) {
@@ -260,6 +266,9 @@ inline void expect_agreement(const Case& c, const Computer& computer, int thread
   EXPECT_LE(distance(actual.probabilities, expected.probabilities), 4e-6);
   EXPECT_LE(distance(actual.dqueries, expected.dqueries), limit);
   EXPECT_LE(distance(actual.dkeys_values, expected.dkeys_values), limit);
+  // Of as many terms, which cancel.
+  const auto terms = static_cast<double>(c.shape.batch * c.shape.queries * c.shape.keys);
+  EXPECT_LE(distance(actual.dbias, expected.dbias), limit * std::sqrt(1 + terms / 1000));
 }
 
 inline bool same_bits(const Tensor& a, const Tensor& b) {

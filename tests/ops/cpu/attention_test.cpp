@@ -121,6 +121,48 @@ TEST(Attention, CapsLargeScores) {
   }
 }
 
+AttentionShape biased(AttentionShape shape, std::int64_t distances) {
+  shape.distances = distances;
+  return shape;
+}
+
+// Distances that end within a tile, among tiles and beyond all keys.
+TEST(Attention, AddsABiasByDistance) {
+  const std::int64_t lengths[] = {1, 2, 17, 64, 65, 200};
+  for (const Isa isa : available_isas()) {
+    std::size_t turn = 0;
+    for (const std::int64_t queries : lengths) {
+      for (const std::int64_t keys : lengths) {
+        for (const std::int64_t distances : {1, 3, 21, 127, 129, 501}) {
+          const bool causal = turn % 2 == 0;
+          const DType dtype = kAttentionTypes[turn % std::size(kAttentionTypes)];
+          expect_agreement(
+              {.shape = biased(shape_of(2, queries, keys, 2, 1, 16, causal, dtype), distances),
+               .mask = turn % 5 == 0 ? Mask::kSome : Mask::kNone,
+               .dropout = turn % 7 == 0 ? 0.2 : 0,
+               .sign = turn % 3 == 0 ? -1.0f : 1.0f},
+              isa);
+          ++turn;
+        }
+      }
+    }
+    expect_agreement({.shape = biased(windowed(shape_of(2, 150, 170, 2, 2, 32), 70), 91)}, isa);
+    expect_agreement({.shape = biased(shape_of(1, 1, 150, 3, 1, 32, true), 91)}, isa);
+  }
+}
+
+TEST(AttentionInTiles, AddsABiasByDistance) {
+  for (const std::int64_t distances : {1, 21, 127, 501}) {
+    for (const bool causal : {false, true}) {
+      expect_agreement(
+          {.shape = biased(shape_of(2, 150, 170, 4, 2, 32, causal, DType::kBF16), distances),
+           .mask = causal ? Mask::kSome : Mask::kNone,
+           .dropout = causal ? 0 : 0.2},
+          Computer::emulated_tiles());
+    }
+  }
+}
+
 TEST(Attention, KeysOutsideOfAWindowMayHoldAnything) {
   const Case c{.shape = windowed(shape_of(1, 2, 150, 1, 1, 16), 20)};
   const Inputs in(c), spoilt(c);
@@ -214,6 +256,8 @@ TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {
       {.shape = shape_of(1, 700, 200, 1, 1, 8)},
       {.shape = shape_of(3, 130, 140, 4, 2, 16, true, DType::kBF16), .mask = Mask::kSome},
       {.shape = shape_of(1, 70, 600, 3, 1, 16, true, DType::kF16)},
+      {.shape = biased(shape_of(1, 300, 300, 1, 1, 17), 99)},
+      {.shape = biased(shape_of(3, 130, 140, 4, 2, 16, true, DType::kBF16), 61), .dropout = 0.1},
   };
   for (const Isa isa : available_isas()) {
     for (const Case& c : cases) {
@@ -228,6 +272,7 @@ TEST(Attention, GivesTheSameBitsOnAnyNumberOfThreads) {
         EXPECT_TRUE(same_bits(many.probabilities, one.probabilities));
         EXPECT_TRUE(same_bits(many.dqueries, one.dqueries));
         EXPECT_TRUE(same_bits(many.dkeys_values, one.dkeys_values));
+        EXPECT_TRUE(same_bits(many.dbias, one.dbias));
       }
     }
   }
@@ -291,7 +336,8 @@ TEST(AttentionInTiles, AgreesWithTheReference) {
 }
 
 TEST(AttentionInTiles, GivesTheSameBitsOnAnyNumberOfThreads) {
-  const Case c{.shape = shape_of(1, 100, 140, 3, 1, 32, true, DType::kBF16), .mask = Mask::kSome};
+  const Case c{.shape = biased(shape_of(1, 100, 140, 3, 1, 32, true, DType::kBF16), 61),
+               .mask = Mask::kSome};
   const Inputs in(c);
   for (const Computer& computer : computers_with_tiles()) {
     const Results one = blocked(c, in, computer, 1, nullptr);
@@ -301,6 +347,7 @@ TEST(AttentionInTiles, GivesTheSameBitsOnAnyNumberOfThreads) {
       EXPECT_TRUE(same_bits(many.out, one.out));
       EXPECT_TRUE(same_bits(many.dqueries, one.dqueries));
       EXPECT_TRUE(same_bits(many.dkeys_values, one.dkeys_values));
+      EXPECT_TRUE(same_bits(many.dbias, one.dbias));
     }
   }
 }

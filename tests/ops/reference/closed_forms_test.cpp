@@ -255,6 +255,68 @@ TEST(Attention, CapsScoresBeforeItHidesThem) {
   EXPECT_THAT(attention.log_sum, Pointwise(FloatNear(1e-6f), {std::log(4.f), 2 * std::tanh(2.5f)}));
 }
 
+// Places 0 to 2, one head of size 1: scores are biases alone where queries are zero.
+TEST(Attention, AddsTheBiasOfTheDistanceToTheKey) {
+  std::vector<float> q = {0, 0, 0}, k = {1, 1, 1}, v = {1, 10, 100}, out(3), log_sum(3);
+  const float third = std::log(3.0f);
+  std::vector<float> bias = {0, 0, third};  // of keys before the query, at it, behind it
+  reference().run(ops::Attention{.shape = {.batch = 1,
+                                           .queries = 3,
+                                           .keys = 3,
+                                           .heads = 1,
+                                           .kv_heads = 1,
+                                           .head_size = 1,
+                                           .distances = 3},
+                                 .q = {view(q, {3, 1})},
+                                 .k = {view(k, {3, 1})},
+                                 .v = {view(v, {3, 1})},
+                                 .key_mask = {},
+                                 .dropout = {},
+                                 .out = view(out, {3, 1}),
+                                 .log_sum = view(log_sum, {1, 1, 3}),
+                                 .probabilities = {},
+                                 .bias = view(bias, {1, 3})});
+  EXPECT_THAT(out, Pointwise(FloatNear(1e-4f), std::vector<float>{(1 + 3 * 10 + 3 * 100) / 7.0f,
+                                                                  (1 + 10 + 3 * 100) / 5.0f, 37}));
+}
+
+// What transformers makes of them: T5Attention._relative_position_bucket.
+TEST(RelativeBias, HasTheBucketsOfTransformers) {
+  const auto buckets = [](const ops::RelativeBuckets& of, std::vector<std::int64_t> distances) {
+    std::vector<std::int64_t> found;
+    for (const std::int64_t distance : distances) found.push_back(ops::bucket_of(of, distance));
+    return found;
+  };
+  const ops::RelativeBuckets both{.bidirectional = true};
+  EXPECT_THAT(buckets(both, {0, -1, -7, -8, -11, -12, -16, -23, -64, -127, -128, -999}),
+              ElementsAre(0, 1, 7, 8, 8, 9, 10, 11, 14, 15, 15, 15));
+  EXPECT_THAT(buckets(both, {1, 7, 8, 11, 12, 16, 23, 32, 64, 91, 128, 999}),
+              ElementsAre(17, 23, 24, 24, 25, 26, 27, 28, 30, 31, 31, 31));
+  const ops::RelativeBuckets before{};
+  EXPECT_THAT(buckets(before, {1, 0, -1, -15, -16, -18, -19, -32, -64, -113, -128, -999}),
+              ElementsAre(0, 0, 1, 15, 16, 16, 17, 21, 26, 31, 31, 31));
+  const ops::RelativeBuckets few{.count = 10, .max_distance = 12, .bidirectional = true};
+  EXPECT_THAT(buckets(few, {-13, -12, -5, -4, -3, -2, 0, 1, 2, 4, 5, 12}),
+              ElementsAre(4, 4, 3, 3, 2, 2, 0, 6, 7, 8, 8, 9));
+}
+
+TEST(RelativeBias, ReadsHeadsOfATableAndSumsTheirGradients) {
+  std::vector<float> table = {1, 2, 3, 4, 5, 6, 7, 8};  // 4 buckets of 2 heads
+  const ops::RelativeBuckets buckets{.count = 4, .max_distance = 3};
+  std::vector<float> bias(7);
+  reference().run(ops::RelativeBias{.buckets = buckets,
+                                    .table = view(table, {4, 2}),
+                                    .first_head = 1,
+                                    .bias = view(bias, {1, 7})});
+  EXPECT_THAT(bias, ElementsAre(8, 6, 4, 2, 2, 2, 2));
+  std::vector<float> dbias = {1, 10, 100, 1000, 2000, 3000, 4000}, dtable(8, 0.5f);
+  reference().run(ops::RelativeBiasBackward{.buckets = buckets,
+                                            .dbias = view(dbias, {1, 7}),
+                                            .first_head = 1,
+                                            .dtable = view(dtable, {4, 2})});
+  EXPECT_THAT(dtable, ElementsAre(0.5f, 10000.5f, 0.5f, 100.5f, 0.5f, 10.5f, 0.5f, 1.5f));
+}
+
 TEST(Attention, OfAQueryBehindAllKeysSeesAllOfThem) {
   SmallAttention attention;
   attention.run(true);  // query 0 stands at keys - queries = 1

@@ -127,7 +127,7 @@ Owed owed_in(const Training& training) {
   for (int step = 1; step <= training.steps; ++step) {
     nn::TinyBatch batch = batch_of(training, step, training.micro_batches - 1);
     const Tensor tokens =
-        training.model == nn::Tiny::kEncoderDecoder ? batch.batch().source : batch.batch().tokens;
+        nn::has_source(training.model) ? batch.batch().source : batch.batch().tokens;
     for (std::size_t slice = table->first; slice < table->end; ++slice) {
       const Runs runs = runs_of_rows(tokens.as<const std::int32_t>(), table->width, table->offset,
                                      layout.slices[slice].range);

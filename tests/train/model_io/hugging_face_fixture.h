@@ -19,11 +19,10 @@ namespace lockstep::train {
 
 // Those of make_fixtures.py.
 inline constexpr const char* kFixtureModels[] = {
-    "gpt2",     "llama",           "bert",           "mixtral",
-    "llama3",   "mistral",         "qwen2",          "qwen3",
-    "phi3",     "phi3_window",     "gpt2_relu",      "gpt2_gelu",
-    "gpt_neox", "gpt_neox_serial", "mistral_window", "qwen2_window",
-    "gemma2",   "gemma2_uncapped"};
+    "gpt2",     "llama",           "bert",           "mixtral",      "llama3",    "mistral",
+    "qwen2",    "qwen3",           "phi3",           "phi3_window",  "gpt2_relu", "gpt2_gelu",
+    "gpt_neox", "gpt_neox_serial", "mistral_window", "qwen2_window", "gemma2",    "gemma2_uncapped",
+    "t5",       "t5_v1_1"};
 
 inline std::string path_of_fixture(const std::string& name) {
   return in_sources("tests/fixtures/") + name;
@@ -59,6 +58,9 @@ class Fixture {
         sizes.value("attention_softcap", options.model.attention_softcap);
     options.model.logit_softcap = sizes.value("logit_softcap", options.model.logit_softcap);
     options.model.query_pre_attn_scalar = sizes.value("query_pre_attn_scalar", 0);
+    options.model.decoder_layers = sizes.value("decoder_layers", 0);
+    options.model.relative_buckets = sizes.value("relative_buckets", 0);
+    options.model.relative_distance = sizes.value("relative_distance", 0);
     options.model.rotary_share = sizes.value("rotary_share", 0.0);
     options.model.parallel_residual = sizes.value("parallel_residual", true);
     options.model.activation = activation_named(sizes.value("activation", "auto"));
@@ -81,16 +83,22 @@ class Fixture {
     options.schedule.learning_rate = adamw["lr"].get<double>();
 
     batch.shape = {.batch = shape[0], .sequence = shape[1]};
-    batch.tokens = integers("input.input_ids", tokens_);
+    const bool two_stacks = file.find("input.decoder_input_ids") != nullptr;
+    if (two_stacks) {
+      batch.shape.source_sequence = shape[1];
+      batch.source = integers("input.input_ids", source_);
+      batch.source_mask = mask_of("input.attention_mask", source_mask_);
+      batch.tokens = integers("input.decoder_input_ids", tokens_);
+      batch.key_mask = mask_of("input.decoder_attention_mask", mask_);
+    } else {
+      batch.tokens = integers("input.input_ids", tokens_);
+      if (file.find("input.attention_mask") != nullptr) {
+        batch.key_mask = mask_of("input.attention_mask", mask_);
+      }
+    }
     batch.targets = integers("input.targets", targets_);
     if (file.find("input.token_type_ids") != nullptr) {
       batch.types = integers("input.token_type_ids", types_);
-    }
-    if (file.find("input.attention_mask") != nullptr) {
-      for (const float one : whole_numbers("input.attention_mask")) {
-        mask_.push_back(static_cast<std::uint8_t>(one));
-      }
-      batch.key_mask = tensor_of(std::span(mask_), shape);
     }
   }
 
@@ -127,13 +135,17 @@ class Fixture {
     const auto values = loaded.tensor.as<std::int64_t>();
     return {values.begin(), values.end()};
   }
+  Tensor mask_of(const std::string& name, std::vector<std::uint8_t>& to) const {
+    for (const float one : whole_numbers(name)) to.push_back(static_cast<std::uint8_t>(one));
+    return tensor_of(std::span(to), file.at(name).shape);
+  }
   Tensor integers(const std::string& name, std::vector<std::int32_t>& to) const {
     for (const float one : whole_numbers(name)) to.push_back(static_cast<std::int32_t>(one));
     return tensor_of(std::span(to), file.at(name).shape);
   }
 
-  std::vector<std::int32_t> tokens_, targets_, types_;
-  std::vector<std::uint8_t> mask_;
+  std::vector<std::int32_t> tokens_, targets_, types_, source_;
+  std::vector<std::uint8_t> mask_, source_mask_;
 };
 
 inline double largest(std::span<const float> values) {

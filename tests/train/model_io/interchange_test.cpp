@@ -107,6 +107,9 @@ TEST_P(Interchange, AnExportHasEveryTensorBitForBitInOneFileOrMany) {
     EXPECT_EQ(parsed.shape.qkv_biases, original.shape.qkv_biases);
     EXPECT_EQ(parsed.shape.head_width(), original.shape.head_width());
     EXPECT_EQ(parsed.shape.window, original.shape.window);
+    EXPECT_EQ(parsed.shape.decoder_layers, original.shape.decoder_layers);
+    EXPECT_EQ(parsed.shape.relative_buckets, original.shape.relative_buckets);
+    EXPECT_EQ(parsed.shape.relative_distance, original.shape.relative_distance);
     EXPECT_EQ(parsed.shape.unwindowed_layers, original.shape.unwindowed_layers);
     EXPECT_EQ(parsed.shape.query_pre_attn_scalar, original.shape.query_pre_attn_scalar);
     EXPECT_EQ(parsed.options.attention_softcap, original.options.attention_softcap);
@@ -320,6 +323,12 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
        "use_bidirectional_attention"},
       {"gemma2", "\"attn_logit_softcapping\": 1.5", "\"attn_logit_softcapping\": -1.5",
        "attn_logit_softcapping", ErrorCode::kInvalidArgument},
+      {"t5", "\"feed_forward_proj\": \"relu\"", "\"feed_forward_proj\": \"gated-silu\"",
+       "feed_forward_proj"},
+      {"t5", "\"relative_attention_num_buckets\": 10", "\"relative_attention_num_buckets\": 7",
+       "even number of buckets", ErrorCode::kInvalidArgument},
+      {"t5", "\"num_decoder_layers\": 3", "\"num_decoder_layers\": -1", "num_decoder_layers",
+       ErrorCode::kInvalidArgument},
       {"gpt_neox", "\"gelu\"", "\"swish\"", "hidden_act"},
       {"gpt_neox", "\"attention_bias\": true", "\"attention_bias\": false", "attention_bias"},
       {"llama", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},

@@ -41,10 +41,9 @@ class RunPipeline : public ThreadRuns {
     for (int i = 0; i < 200; ++i) pairs << "the fox " << i << "\tle renard " << i << "\n";
   }
 
-  Settings translation() const {
-    return {"model.family=encoder-decoder",
-            "data.text=", "data.pairs=" + (folder / "pairs.tsv").string(), "data.tokenizer=bpe",
-            "data.bpe_vocabulary=280"};
+  Settings translation(const std::string& family) const {
+    return {"model.family=" + family, "data.text=", "data.pairs=" + (folder / "pairs.tsv").string(),
+            "data.tokenizer=bpe", "data.bpe_vocabulary=280"};
   }
 
   void run(const std::string& dir, const Mesh& mesh, int steps, const Settings& more = {}) const {
@@ -145,8 +144,9 @@ TEST_F(RunPipeline, TheTreeGivesTheBitsOfOneWorkerWithZero) {
 // separately: other bits, the same losses.
 TEST_F(RunPipeline, ATableThatStagesShareFollowsOneWorker) {
   int number = 0;
-  for (const Settings& model : {Settings{"model.family=gpt2"}, Settings{"model.family=bert"},
-                                translation(), with_window(kCappedGemma2)}) {
+  for (const Settings& model :
+       {Settings{"model.family=gpt2"}, Settings{"model.family=bert"},
+        translation("encoder-decoder"), translation("t5"), with_window(kCappedGemma2)}) {
     const std::string one = "one" + std::to_string(number);
     run(one, {}, 20, model);
     for (const Mesh& mesh :

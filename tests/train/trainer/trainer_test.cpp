@@ -218,6 +218,10 @@ void expect_planned_bytes(MakeOps make_ops, const TrainOptions& options) {
   auto batches = sequences.batches(4);
   std::vector<std::int32_t> types(28);
   batches[0].types = tensor_of(std::span(types), {4, 7});
+  if (translates(options)) {
+    batches[0].shape.source_sequence = 7;
+    batches[0].source = batches[0].tokens;
+  }
   const std::size_t before = memory_in_use({});
   reset_peak_memory({});
   Trainer trainer(options, *ops);

@@ -42,6 +42,8 @@ AttentionCall call_of(const Op& op) {
           .window = whole(shape.window),
           .scale = op.scale,
           .softcap = op.softcap,
+          .distances = whole(shape.distances),
+          .bias = reinterpret_cast<const float*>(op.bias.data()),
           .q = rows_of(op.q),
           .k = rows_of(op.k),
           .v = rows_of(op.v),
@@ -65,6 +67,27 @@ void share_key_head(const AttentionKernels& kernels, const AttentionCall& call, 
   part.key_blocks = {};
   part.strips = mine;
   kernels.backward(call, part, workspace);
+}
+
+// dbias = the sums over sequences and tiles of queries, in this order.
+void sum_bias_gradients(const Cpu& cpu, const ops::AttentionBackward& op, const float* of_tiles) {
+  const std::size_t heads = whole(op.shape.heads);
+  const std::size_t tiles = tiles_of_queries(op.shape);
+  const std::size_t distances = whole(op.shape.distances);
+  const auto dbias = op.dbias.as<float>();
+  cpu.team.run([&](int thread) {
+    const Range mine = share(heads * distances, cpu.team.size(), thread);
+    for (std::size_t i = mine.begin; i < mine.end; ++i) {
+      double sum = 0;
+      for (std::size_t sequence = 0; sequence < whole(op.shape.batch); ++sequence) {
+        const std::size_t first = (sequence * heads + i / distances) * tiles;
+        for (std::size_t tile = first; tile < first + tiles; ++tile) {
+          sum += static_cast<double>(of_tiles[tile * distances + i % distances]);
+        }
+      }
+      dbias[i] = static_cast<float>(sum);
+    }
+  });
 }
 
 // One query per sequence: the heads are what there is to share.
@@ -130,6 +153,7 @@ void run(const Cpu& cpu, const AttentionKernels& kernels, const ops::AttentionBa
   call.dq = rows_of(op.dq);
   call.dk = rows_of(op.dk);
   call.dv = rows_of(op.dv);
+  call.dbias_of_tiles = dbias_workspace(op.shape, cpu.team.size(), scratch);
   const int threads = cpu.team.size();
   const std::size_t kv_heads = whole(op.shape.kv_heads);
   const std::size_t key_heads = whole(op.shape.batch) * kv_heads;
@@ -147,6 +171,7 @@ void run(const Cpu& cpu, const AttentionKernels& kernels, const ops::AttentionBa
                      {whole(threads), whole(thread)}, workspace);
     }
   });
+  if (call.distances > 0) sum_bias_gradients(cpu, op, call.dbias_of_tiles);
 }
 
 void run(const Cpu& cpu, const ops::Attention& op, std::byte* scratch) {

@@ -159,6 +159,7 @@ class BackwardHead {
     transpose(queries, tile.count, of_tile_transposed(workspace_.queries_transposed, t));
     transpose(dout, tile.count, of_tile_transposed(workspace_.dout_transposed, t));
 
+    clear_bias_gradient(call_, part_, strip, tile);
     float* log_sums = workspace_.log_sums + t * kAttentionBlock;
     float* expected = workspace_.expected + t * kAttentionBlock;
     const float* from =
@@ -182,6 +183,7 @@ class BackwardHead {
     key_by_query(at, keys(), of_tile_transposed(workspace_.queries_transposed, t), scores());
     key_by_query(at, values(), of_tile_transposed(workspace_.dout_transposed, t), dscores());
     cap_scores(at, scores(), call_.softcap);
+    add_bias(call_, strip.head, at, scores());
     hide(at, scores());
     const auto weigh_all = [&]<bool kDropout>(std::bool_constant<kDropout>) {
       const auto weigh_them = call_.softcap > 0 ? weigh<kDropout, true> : weigh<kDropout, false>;
@@ -197,7 +199,22 @@ class BackwardHead {
       add_over_queries(at, scores(), of_tile(workspace_.dout, t), dvalues(b));
       add_over_queries(at, dscores(), of_tile(workspace_.queries, t), dkeys(b));
     }
-    if (part_.of_queries) add_over_keys(at, dscores(), keys(), of_tile(workspace_.dqueries, t));
+    if (!part_.of_queries) return;
+    add_over_keys(at, dscores(), keys(), of_tile(workspace_.dqueries, t));
+    if (call_.distances > 0) add_bias_gradient(at, dbias_of(call_, strip, at.tile));
+  }
+
+  void add_bias_gradient(const Meeting& at, float* dbias) const {
+    DistanceStrip sums(call_, at);
+    sums.clear();
+    const std::size_t end = padded(at.tile.count);
+    for (std::size_t j = 0; j < at.block.count; ++j) {
+      const float* dscore = dscores().row(j);
+      float* sum = sums.of_key(j);
+      std::size_t i = first_column(at.sight, round_down(j, kPatchRows));
+      for (; i < end; i += kLanes) store(sum + i, load(sum + i) + load(dscore + i));
+    }
+    sums.add_to(dbias);
   }
 
   void write_key_gradients(std::size_t b) {

@@ -143,6 +143,7 @@ class ForwardStrip {
   void compute_scores(const Meeting& at, std::size_t t) {
     key_by_query(at, keys(), queries_transposed(t), scores());
     cap_scores(at, scores(), call_.softcap);
+    add_bias(call_, strip_.head, at, scores());
     hide(at, scores());
   }
 

@@ -47,6 +47,11 @@ struct AttentionCall {
   std::size_t window = 0;  // 0: none
   float scale = 1;
   float softcap = 0;  // 0: none
+  // A bias by distance: [heads, distances], and its gradient of every tile of queries by itself,
+  // [batch, heads, tiles, distances]. The latter is overwritten.
+  std::size_t distances = 0;  // 0: none
+  const float* bias = nullptr;
+  float* dbias_of_tiles = nullptr;  // backward
   HeadRows q, k, v, out;
   const std::uint8_t* key_mask = nullptr;
   AttentionDropout dropout;

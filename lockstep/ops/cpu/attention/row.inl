@@ -18,6 +18,7 @@ class AttentionRow {
       : call_(call),
         workspace_(workspace),
         row_(sequence * call.heads + head),
+        head_(head),
         first_(call.window > 0 && call.keys > call.window ? call.keys - call.window : 0),
         count_(call.keys - first_),
         query_(call.q, head, call.head_size, sequence),
@@ -35,6 +36,7 @@ class AttentionRow {
       workspace_.scores[key] = mask_ == nullptr || mask_[key] != 0 ? score(key) : -kInfinity;
     }
     if (call_.softcap > 0) cap_all();
+    if (call_.distances > 0) add_biases();
     const float largest = largest_score();
     const float total = soften_scores(largest == -kInfinity ? 0 : largest);
     call_.log_sum[row_] = largest + __builtin_logf(total);
@@ -62,6 +64,16 @@ class AttentionRow {
       const Floats capped = soft_cap(score, call_.softcap);
       store_some(workspace_.scores + i, score == splat(-kInfinity) ? score : capped, part);
     });
+  }
+
+  // The query is the last of the sequence.
+  void add_biases() const {
+    const std::size_t farthest = call_.distances / 2;
+    const float* bias = call_.bias + head_ * call_.distances;
+    for (std::size_t key = 0; key < count_; ++key) {
+      const std::size_t away = count_ - 1 - key;
+      workspace_.scores[key] += bias[away < farthest ? farthest - away : 0];
+    }
   }
 
   float largest_score() const {
@@ -120,6 +132,7 @@ class AttentionRow {
   const AttentionCall& call_;
   const RowWorkspace& workspace_;
   const std::size_t row_;
+  const std::size_t head_;
   const std::size_t first_;  // of the keys in the window, which are numbered from here on
   const std::size_t count_;
   const HeadPart<T> query_, out_, keys_, values_;

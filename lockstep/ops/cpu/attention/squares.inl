@@ -112,10 +112,10 @@ inline void store_pairs(BFloat16* to, Floats even, Floats odd) {
   store(reinterpret_cast<float*>(to), (Floats)pairs);
 }
 
-// What scores are still to be multiplied by. A soft cap needs them scaled; and a scale that is not
-// positive would turn the -infinity of masked keys into +infinity.
+// What scores are still to be multiplied by. A soft cap and a bias need them scaled; and a scale
+// that is not positive would turn the -infinity of masked keys into +infinity.
 inline float scale_beside(const Matrix& scores, const AttentionCall& call) {
-  if (call.softcap == 0 && call.scale > 0) return call.scale;
+  if (call.softcap == 0 && call.distances == 0 && call.scale > 0) return call.scale;
   for (std::size_t i = 0; i < kBlockElements; i += kLanes) {
     const Floats scaled = load(scores.data + i) * call.scale;
     store(scores.data + i, call.softcap > 0 ? soft_cap(scaled, call.softcap) : scaled);

@@ -9,6 +9,8 @@
 // over.
 #pragma once
 
+#include <type_traits>
+
 #include "lockstep/ops/cpu/attention/squares.inl"
 
 namespace lockstep::cpu::LOCKSTEP_ISA {
@@ -27,11 +29,11 @@ struct PackedWeights {
         dscores_right(dscores + kBlockElements) {}
 };
 
-// Keys and queries that only pad a block get zeros.
+// Keys and queries that only pad a block get zeros. `dbias`, optional, gets the sums of dscores.
 template <bool kDropout>
 void weigh_packed(const Meeting& at, const Matrix& scores, float scale, float softcap,
                   const Matrix& dweights, const Matrix& kept, const float* log_sums,
-                  const float* expected, const PackedWeights& to) {
+                  const float* expected, const PackedWeights& to, DistanceStrip* dbias) {
   for (std::size_t key = 0; key < kAttentionBlock; key += 2) {
     for (std::size_t i = 0; i < kAttentionBlock; i += kLanes) {
       const std::size_t group = i / kGroup;
@@ -49,6 +51,10 @@ void weigh_packed(const Meeting& at, const Matrix& scores, float scale, float so
           dscore[odd] =
               probability * ((kDropout ? dweight * factor : dweight) - load(expected + i));
           if (softcap > 0) dscore[odd] *= soft_cap_slope(score, softcap);
+          if (dbias != nullptr) {
+            float* sum = dbias->of_key(j) + i;
+            store(sum, load(sum) + dscore[odd]);
+          }
         }
         store(row_at(to.weights, j, group) + lane, weight);
         store(row_at(to.dscores, j, group) + lane, dscore[odd]);
@@ -179,6 +185,7 @@ class SquaresBackward {
                    packed_tile(workspace_.queries, t));
     pack_tile_rows(dout, tile.count, packed_tile(workspace_.dout, t));
     clear(dqueries(t), size_);
+    clear_bias_gradient(call_, part_, strip, tile);
     float* log_sums = workspace_.log_sums + t * kAttentionBlock;
     float* expected = workspace_.expected + t * kAttentionBlock;
     const float* from =
@@ -203,17 +210,24 @@ class SquaresBackward {
     multiply_packed<Unit, false>(values_, kAttentionBlock, dout.rows, kAttentionBlock, size_,
                                  dweights());
     const float scale = scale_beside(scores(), call_);
+    add_bias(call_, strip.head, at, scores());
     hide(at, scores());
     const float* log_sums = workspace_.log_sums + t * kAttentionBlock;
     const float* expected = workspace_.expected + t * kAttentionBlock;
+    const bool sums_bias = call_.distances > 0 && part_.of_queries;
+    DistanceStrip dbias(call_, at);
+    if (sums_bias) dbias.clear();
+    const auto weigh_all = [&]<bool kDropout>(std::bool_constant<kDropout>) {
+      weigh_packed<kDropout>(at, scores(), scale, call_.softcap, dweights(), kept(), log_sums,
+                             expected, packed_, sums_bias ? &dbias : nullptr);
+    };
     if (call_.dropout.given) {
       fill_kept(call_, strip, at, kept());
-      weigh_packed<true>(at, scores(), scale, call_.softcap, dweights(), kept(), log_sums, expected,
-                         packed_);
+      weigh_all(std::true_type());
     } else {
-      weigh_packed<false>(at, scores(), scale, call_.softcap, dweights(), kept(), log_sums,
-                          expected, packed_);
+      weigh_all(std::false_type());
     }
+    if (sums_bias) dbias.add_to(dbias_of(call_, strip, at.tile));
     if (part_.of_keys) {
       multiply_packed<Unit, true>(packed_.weights, kAttentionBlock, dout.columns, size_,
                                   kAttentionBlock, dvalues(b));

@@ -139,6 +139,7 @@ class SquaresForward {
     multiply_packed<Unit, false>(keys_, kAttentionBlock, queries(t), kAttentionBlock, size_,
                                  scores());
     const float scale = scale_beside(scores(), call_);
+    add_bias(call_, strip_.head, at, scores());
     hide(at, scores());
     return scale;
   }

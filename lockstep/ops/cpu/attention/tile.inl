@@ -263,6 +263,74 @@ inline void cap_scores(const Meeting& at, const Matrix& scores, float softcap) {
   }
 }
 
+// The biases of the distances that a tile and a block have between them, or sums of their
+// gradients: key j and query i of them meet at the element last_key - j + i, so that vectors go
+// along queries.
+class DistanceStrip {
+ public:
+  static constexpr std::size_t kLastKey = kAttentionBlock - 1;
+  static constexpr std::size_t kElements = 2 * kAttentionBlock;
+
+  DistanceStrip(const AttentionCall& call, const Meeting& at)
+      : farthest_(static_cast<std::ptrdiff_t>(call.distances / 2)),
+        first_(static_cast<std::ptrdiff_t>(at.block.first + kLastKey + call.queries) -
+               static_cast<std::ptrdiff_t>(at.tile.first + call.keys)) {}
+
+  void read(const float* bias) {
+    for (std::size_t x = 0; x < kElements; ++x) elements_[x] = bias[place(x)];
+  }
+  void clear() { std::memset(elements_, 0, sizeof(elements_)); }
+  void add_to(float* dbias) const {
+    for (std::size_t x = 0; x < kElements; ++x) dbias[place(x)] += elements_[x];
+  }
+
+  float* of_key(std::size_t j) { return elements_ + kLastKey - j; }
+
+ private:
+  // Of an element among all distances.
+  std::size_t place(std::size_t x) const {
+    const std::ptrdiff_t distance = first_ - static_cast<std::ptrdiff_t>(x);
+    const std::ptrdiff_t near = distance < -farthest_  ? -farthest_
+                                : distance > farthest_ ? farthest_
+                                                       : distance;
+    return static_cast<std::size_t>(farthest_ + near);
+  }
+
+  std::ptrdiff_t farthest_;
+  std::ptrdiff_t first_;  // the distance of the last key from query 0
+  float elements_[kElements];
+};
+
+// Scaled scores of a head get its bias, before they are hidden: of all queries, or of those that
+// key_by_query() has written.
+inline void add_bias(const AttentionCall& call, std::size_t head, const Meeting& at,
+                     const Matrix& scores) {
+  if (call.distances == 0) return;
+  DistanceStrip strip(call, at);
+  strip.read(call.bias + head * call.distances);
+  const std::size_t end = padded(at.tile.count);
+  for (std::size_t j = 0; j < at.block.count; ++j) {
+    float* row = scores.row(j);
+    const float* bias = strip.of_key(j);
+    for (std::size_t i = first_column(at.sight, round_down(j, kPatchRows)); i < end; i += kLanes) {
+      store(row + i, load(row + i) + load(bias + i));
+    }
+  }
+}
+
+// Where the gradient of the bias of a tile lies.
+inline float* dbias_of(const AttentionCall& call, const QueryStrip& strip, const Tile& tile) {
+  const std::size_t tiles = (call.queries + kAttentionBlock - 1) / kAttentionBlock;
+  const std::size_t head = strip.sequence * call.heads + strip.head;
+  return call.dbias_of_tiles + (head * tiles + tile.first / kAttentionBlock) * call.distances;
+}
+
+inline void clear_bias_gradient(const AttentionCall& call, const BackwardPart& part,
+                                const QueryStrip& strip, const Tile& tile) {
+  if (call.distances == 0 || !part.of_queries) return;
+  std::memset(dbias_of(call, strip, tile), 0, call.distances * sizeof(float));
+}
+
 // Scores of keys that a query does not see become -infinity.
 inline void hide(const Meeting& at, const Matrix& scores) {
   const std::size_t queries = padded(at.tile.count);

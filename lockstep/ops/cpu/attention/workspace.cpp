@@ -90,6 +90,13 @@ std::size_t share_of_thread(const Extents& extents) {
   return std::max({forward.used(), row.used(), backward.used()});
 }
 
+// Of the bias's gradient, for every tile of queries of every head.
+std::size_t dbias_elements(const ops::AttentionShape& shape) {
+  return static_cast<std::size_t>(shape.batch * shape.heads * shape.distances) *
+         tiles_of_queries(shape);
+}
+
+// Behind the last thread's share is what all threads have together.
 Cursor cursor_of(const Extents& extents, int thread, std::byte* scratch) {
   const auto address = reinterpret_cast<std::uintptr_t>(scratch);
   std::byte* aligned = scratch + (rounded_up(address, kAlignment) - address);
@@ -103,15 +110,23 @@ std::size_t tiles_per_strip(const ops::AttentionShape& shape, int threads) {
   constexpr std::size_t kMost = 16;
   constexpr std::size_t kStripsPerThread = 4;  // so that uneven strips still end together
   const auto heads = static_cast<std::size_t>(shape.batch * shape.heads);
-  const auto queries = static_cast<std::size_t>(shape.queries);
-  const std::size_t tiles = (queries + kAttentionBlock - 1) / kAttentionBlock;
+  const std::size_t tiles = tiles_of_queries(shape);
   const std::size_t strips = kStripsPerThread * static_cast<std::size_t>(threads);
   return std::clamp(heads * tiles / strips, std::size_t{1}, kMost);
 }
 
+std::size_t tiles_of_queries(const ops::AttentionShape& shape) {
+  return (static_cast<std::size_t>(shape.queries) + kAttentionBlock - 1) / kAttentionBlock;
+}
+
 std::size_t workspace_bytes(const ops::AttentionShape& shape, int threads) {
-  const std::size_t floats = share_of_thread({shape, threads}) * static_cast<std::size_t>(threads);
+  const std::size_t floats =
+      share_of_thread({shape, threads}) * static_cast<std::size_t>(threads) + dbias_elements(shape);
   return floats * sizeof(float) + kAlignment - 1;
+}
+
+float* dbias_workspace(const ops::AttentionShape& shape, int threads, std::byte* scratch) {
+  return cursor_of({shape, threads}, threads, scratch).take(dbias_elements(shape));
 }
 
 ForwardWorkspace forward_workspace(const ops::AttentionShape& shape, int threads, int thread,

@@ -12,6 +12,8 @@ namespace lockstep::cpu {
 // strips.
 std::size_t tiles_per_strip(const ops::AttentionShape& shape, int threads);
 
+std::size_t tiles_of_queries(const ops::AttentionShape& shape);
+
 // The scratch memory of all threads, forward and backward: linear in queries and keys.
 std::size_t workspace_bytes(const ops::AttentionShape& shape, int threads);
 
@@ -21,5 +23,7 @@ RowWorkspace row_workspace(const ops::AttentionShape& shape, int threads, int th
                            std::byte* scratch);
 BackwardWorkspace backward_workspace(const ops::AttentionShape& shape, int threads, int thread,
                                      std::byte* scratch);
+// What all threads have together: the gradient of a bias of every tile (AttentionCall).
+float* dbias_workspace(const ops::AttentionShape& shape, int threads, std::byte* scratch);
 
 }  // namespace lockstep::cpu
