@@ -2,7 +2,7 @@
 set(page_folder ${CMAKE_CURRENT_SOURCE_DIR}/lockstep/live/page)
 set(page_parts ${CMAKE_CURRENT_BINARY_DIR}/live/page_parts.inc)
 set(page_text)
-foreach(part page.html page.css model.js format.js chart.js sections.js page.js)
+foreach(part page.html page.css model.js format.js chart.js memory.js sections.js page.js)
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${page_folder}/${part})
   file(READ ${page_folder}/${part} text)
   if(text MATCHES "\\)page\"")

@@ -70,6 +70,13 @@ def make_models():
     yield "phi3, window", Phi3ForCausalLM(Phi3Config(
         **llama, pad_token_id=None, original_max_position_embeddings=32, sliding_window=8,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.75}))
+    for name, original in (("longrope", 4), ("longrope, short", 32)):
+        yield "phi3, " + name, Phi3ForCausalLM(Phi3Config(
+            **{**llama, "max_position_embeddings": 64}, pad_token_id=None,
+            original_max_position_embeddings=original,
+            rope_parameters={"rope_type": "longrope", "rope_theta": 1e4, "partial_rotary_factor": 1.0,
+                             "short_factor": [1 + 0.1 * i for i in range(4)],
+                             "long_factor": [2 + i * i for i in range(4)]}))
     gemma2 = {**llama, "head_dim": 12, "num_hidden_layers": 3, "query_pre_attn_scalar": 20}
     yield "gemma2", Gemma2ForCausalLM(Gemma2Config(
         **gemma2, sliding_window=6, attn_logit_softcapping=2.0, final_logit_softcapping=5.0))

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/config/environment.h"
@@ -21,6 +22,7 @@
 #include "lockstep/launch/variables.h"
 #include "lockstep/parallel/strategy/mesh_of_job.h"
 #include "lockstep/train/memory/choice.h"
+#include "lockstep/train/observe/job_log.h"
 #include "lockstep/train/options/data_paths.h"
 #include "lockstep/train/run/memory.h"
 #include "lockstep/train/run/resolve.h"
@@ -134,6 +136,11 @@ int train_in_processes(const std::vector<std::string>& arguments, int ranks,
     flags.options.environment.emplace_back(kTerminalVariable,
                                            terminal != nullptr ? terminal : "/dev/tty");
   }
+  train::JobLog log(run.dir);
+  flags.options.hear_output = [&](std::optional<int> rank, std::string_view line) {
+    log.add_output(rank, line);
+  };
+  flags.options.hear_launcher = [&](std::string_view line) { log.add_launcher(line); };
   flags.options.environment.emplace_back(kLiveVariable, "1");
   flags.options.command = {std::filesystem::read_symlink("/proc/self/exe").string(), "train"};
   auto& command = flags.options.command;

@@ -38,6 +38,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -95,6 +96,10 @@ struct LaunchOptions {
   // What a rank is to the job besides its number ("data 1, pipeline 0"), for messages; unset or
   // empty: nothing.
   std::function<std::string(int rank)> describe_rank;
+  // Receives every whole line that a rank writes (no rank: a spare), and those of the launcher
+  // itself; unset: nothing. What follows a carriage return on a terminal is none.
+  std::function<void(std::optional<int> rank, std::string_view line)> hear_output;
+  std::function<void(std::string_view line)> hear_launcher;
 };
 
 // In the supervisor of guardian.h: runs the job to its end and returns the exit code. Throws Error

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "lockstep/base/text/text.h"
@@ -124,6 +125,9 @@ std::string_view RankProcess::emit_live(const Stream& stream, std::string_view t
 
 void RankProcess::emit(Stream& stream, std::string_view line) {
   line = emit_live(stream, line);
+  if (stream.sink.hear) {
+    stream.sink.hear(rank_ == kSpare ? std::nullopt : std::optional(rank_), line);
+  }
   if (stream.is_error) {
     last_words_.emplace_back(line.substr(0, kLongestLastWord));
     if (last_words_.size() > kMostLastWords) last_words_.pop_front();

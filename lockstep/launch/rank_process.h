@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -30,6 +31,8 @@ class RankProcess {
     OutputPort* port;
     std::string prefix;
     bool is_live = false;  // text that ends with a carriage return goes out at once
+    // Receives every line, with the rank; unset: nobody does.
+    std::function<void(std::optional<int> rank, std::string_view line)> hear = {};
   };
   static constexpr int kSpare = -1;  // as a rank
   // With a link the rank finds its end of it in its environment.

@@ -84,11 +84,14 @@ int Supervisor::run() {
 }
 
 RankProcess::Sink Supervisor::sink_of(OutputPort& port, int rank) const {
-  if (!options_.prefix_output) return {&port, ""};
-  if (!takes_colour(port.fd())) return {&port, fmt::format("[{}] ", rank)};
+  RankProcess::Sink sink{&port, "", false, options_.hear_output};
+  if (!options_.prefix_output) return sink;
+  sink.prefix = fmt::format("[{}] ", rank);
+  if (!takes_colour(port.fd())) return sink;
   constexpr int kColours[] = {36, 33, 32, 35, 34, 96, 93, 92, 95, 94};
   const int colour = kColours[static_cast<std::size_t>(rank) % std::size(kColours)];
-  return {&port, fmt::format("\033[{}m[{}]\033[0m ", colour, rank)};
+  sink.prefix = fmt::format("\033[{}m[{}]\033[0m ", colour, rank);
+  return sink;
 }
 
 std::unique_ptr<RankProcess> Supervisor::start_rank(int local_rank) {

@@ -101,7 +101,10 @@ class Supervisor {
   void handle_reader_gone();
   void become_firmer();
 
-  void say(const std::string& text) { error_port_->put_line("lockstep: ", text); }
+  void say(const std::string& text) {
+    error_port_->put_line("lockstep: ", text);
+    if (options_.hear_launcher) options_.hear_launcher(text);
+  }
   std::string on_this_node() const;  // " on node 1", where there are several
 
   const LaunchOptions& options_;

@@ -39,7 +39,8 @@ std::string page_style() {
 
 std::string page_script() {
   std::string script = "'use strict';\n";
-  for (const char* name : {"model.js", "format.js", "chart.js", "sections.js", "page.js"}) {
+  for (const char* name :
+       {"model.js", "format.js", "chart.js", "memory.js", "sections.js", "page.js"}) {
     script += part_named(name);
   }
   return script;

@@ -152,8 +152,12 @@ void RunFollower::poll_lines() {
                                        },
                                    .line =
                                        [&](std::string_view line, std::uint64_t) {
+                                         const auto before =
+                                             std::pair(events_.began, events_.ended);
                                          if (!events_.add(line)) return;
                                          log_.add(compact_object(line), kMostLogLines);
+                                         if (before == std::pair(events_.began, events_.ended))
+                                           return;
                                          ++run_version_;
                                          ++status_version_;
                                        }});

@@ -3,7 +3,7 @@
 // A message is a JSON object. A reader that applies all of them in order, from none on, has all
 // that the page shows. Every message has "type" and "run", the id:
 //
-//   run       folder, facts (facts.json), begins (of log.jsonl); whenever a process began
+//   run       folder, facts (facts.json), begins (of log.jsonl); whenever a process began or ended
 //   status    state and figures; whenever anything has changed
 //   series    table ("steps" or "validations") and SeriesTable::json(); replaces what the reader
 //             has from "from" on

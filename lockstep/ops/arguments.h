@@ -359,8 +359,9 @@ struct CopyColumns {
   bool accumulate = false;
 };
 
-// Turns pairs (i, i + head_size / 2) of every head by position * theta^(-2 i / head_size), scaled;
-// position = first_position + row % sequence. Backward turns back. In place.
+// Turns pairs (i, i + head_size / 2) of every head by position * theta^(-2 i / head_size), scaled,
+// divided by slowing[i], and multiplies them by `amplitude`; position = first_position +
+// row % sequence. Backward turns back, and multiplies by the same. In place.
 struct Rotary {
   Heads x;
   std::int64_t heads = 0;
@@ -370,6 +371,8 @@ struct Rotary {
   std::int64_t first_position = 0;  // for rows that continue others, as in text generation
   float theta = 10000;
   RotaryScaling scaling = {};
+  Tensor slowing = {};  // f32 [head_size / 2]; optional
+  float amplitude = 1;
   bool backward = false;
 };
 
@@ -390,6 +393,8 @@ struct DecodeAttention {
   std::int64_t rotary_size = 0;  // the elements of a head that turn; 0: all
   float theta = 10000;
   RotaryScaling scaling = {};
+  Tensor slowing = {};  // as Rotary's; optional
+  float amplitude = 1;
   Tensor lengths;  // i32 [batch], read on the device; outside the cache is Error(kInvalidArgument)
   Tensor packed;   // [batch, (heads + 2 kv_heads) head_size]: queries, keys, values
   Tensor cache;    // [batch, positions, 2 kv_heads head_size]: keys, values

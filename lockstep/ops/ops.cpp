@@ -135,7 +135,9 @@ void Ops::run(const ops::DecodeAttention& call) {
                          .sequence = 1,
                          .first_position = length,
                          .theta = call.theta,
-                         .scaling = call.scaling};
+                         .scaling = call.scaling,
+                         .slowing = call.slowing,
+                         .amplitude = call.amplitude};
       run(rotary);
       rotary.x = {added, 0};
       rotary.heads = call.kv_heads;

@@ -27,8 +27,8 @@ inline const std::vector<Level>& levels() {
       {"cli"},
 
       {"bench/zero"},
-      {"bench/data_parallel", "bench/device_collectives", "bench/generate", "bench/offload",
-       "bench/tokenize"},
+      {"bench/data_parallel", "bench/device_collectives", "bench/generate", "bench/live",
+       "bench/offload", "bench/tokenize"},
       {"bench/ops", "bench/train"},
       {"bench/collectives"},
       {"bench"},

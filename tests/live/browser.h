@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/file/fd.h"
@@ -120,14 +122,34 @@ class Browser {
     const char* folder = std::getenv("LOCKSTEP_SCREENSHOTS");
     if (folder == nullptr) return;
     const Json shot = call("Page.captureScreenshot", {{"captureBeyondViewport", true}});
-    std::ofstream(std::filesystem::path(folder) / (name + ".base64"))
-        << shot["data"].get<std::string>();
+    std::filesystem::create_directories(folder);
+    std::ofstream(std::filesystem::path(folder) / (name + ".png"), std::ios::binary)
+        << decoded(shot["data"].get<std::string>());
   }
 
   // What the page, or the browser about it, has complained of.
   const std::vector<std::string>& complaints() const { return complaints_; }
 
  private:
+  // Of base64.
+  static std::string decoded(const std::string& text) {
+    static constexpr std::string_view kDigits =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    std::string bytes;
+    std::uint32_t bits = 0;
+    int count = 0;
+    for (const char c : text) {
+      const auto digit = kDigits.find(c);
+      if (digit == std::string_view::npos) continue;
+      bits = bits << 6 | static_cast<std::uint32_t>(digit);
+      count += 6;
+      if (count < 8) continue;
+      count -= 8;
+      bytes += static_cast<char>(bits >> count & 0xff);
+    }
+    return bytes;
+  }
+
   void mouse(const char* type, double x, double y, int buttons) {
     call("Input.dispatchMouseEvent", {{"type", type},
                                       {"x", x},

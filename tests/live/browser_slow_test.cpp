@@ -38,8 +38,10 @@ class PageInABrowser : public lockstep::testing::TrainCommand {
     return lines;
   }
 
-  void train(const std::string& run, const std::string& more) const {
-    const auto outcome = lockstep::testing::run_lockstep("train " + settings(run, more));
+  void train(const std::string& run, const std::string& more,
+             const std::string& environment = "") const {
+    const auto outcome = lockstep::testing::shell(environment + in_build("lockstep") + " train " +
+                                                  settings(run, more) + " 2>&1");
     ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
   }
 
@@ -70,6 +72,23 @@ class PageInABrowser : public lockstep::testing::TrainCommand {
                             "Number(row.dataset.value)])");
   }
 
+  // The bands of the memory plan, and the bytes where the pointer is.
+  static void expect_memory_over_the_step(Browser& browser) {
+    EXPECT_GE(browser.evaluate("document.querySelectorAll('.memorymap .band').length"), 4);
+    const Json at = browser.evaluate(
+        "(() => { const map = document.querySelector('.memorymap'); map.scrollIntoView({block: "
+        "'center'}); const box = map.getBoundingClientRect(); return {x: box.x, y: box.y, width: "
+        "box.width, height: box.height}; })()");
+    browser.move_pointer(at["x"].get<double>() + 0.4 * at["width"].get<double>(),
+                         at["y"].get<double>() + 0.5 * at["height"].get<double>());
+    EXPECT_TRUE(browser.becomes("!document.querySelector('.memorymap .tip').hidden"));
+    EXPECT_TRUE(browser.evaluate(
+        "(() => { const {columns, bands} = focusRun().facts.memory_over_steps; const column = "
+        "Math.floor(0.4 * columns.length); const sum = bands.reduce((all, band) => all + "
+        "band.bytes[column], 0); return sum > 0 && sum === "
+        "Number(document.querySelector('.memorymap .tip b').dataset.bytes); })()"));
+  }
+
   static void expect_fits(Browser& browser) {
     EXPECT_TRUE(browser.evaluate("document.documentElement.scrollWidth <= window.innerWidth"))
         << "the page is wider than its window";
@@ -78,7 +97,8 @@ class PageInABrowser : public lockstep::testing::TrainCommand {
 
 TEST_F(PageInABrowser, TheReportShowsWhatTheMetricsHave) {
   train("run",
-        "train.steps=300 sample.every=100 train.validate_every=50 train.trace=true --ranks 2");
+        "train.steps=300 sample.every=100 train.validate_every=50 train.trace=true --ranks 2",
+        "LOCKSTEP_LOG=info ");
   const auto lines = metrics("run");
   for (const auto& [width, dark] : {std::pair(1280, false), std::pair(390, true)}) {
     Browser browser(folder / ("profile" + std::to_string(width)));
@@ -114,6 +134,14 @@ TEST_F(PageInABrowser, TheReportShowsWhatTheMetricsHave) {
           << heading;
     }
     EXPECT_EQ(browser.evaluate("document.querySelectorAll('[data-rank]').length"), 2);
+    expect_memory_over_the_step(browser);
+    // The lines of one rank.
+    browser.evaluate(
+        "(() => { const choice = document.getElementById('source'); choice.value = 'rank 1'; "
+        "choice.dispatchEvent(new Event('change')); })()");
+    EXPECT_TRUE(browser.becomes(
+        "(() => { const lines = [...document.querySelectorAll('.log div span + span')]; return "
+        "lines.length > 0 && lines.every((one) => one.textContent === 'rank 1'); })()"));
     expect_fits(browser);
     browser.picture("report-" + std::to_string(width));
     EXPECT_THAT(browser.complaints(), IsEmpty());

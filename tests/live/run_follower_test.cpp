@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "lockstep/base/file/file.h"
+#include "lockstep/train/observe/job_log.h"
 #include "lockstep/train/run_folder.h"
 #include "tests/live/live_run.h"
 
@@ -72,6 +73,18 @@ class FollowedRun : public LiveRun {
   RunFollower follower_{"a/b \"c\"", folder_};
   NewsOfARun reader_;
 };
+
+TEST_F(FollowedRun, LinesOfRanksAreNewsOfTheLogAlone) {
+  train::JobLog job(folder_);
+  begin(facts());
+  follow();
+  job.add_output(3, "a line");
+  follow();
+  EXPECT_THAT(reader_.types, ElementsAre("log"));
+  EXPECT_EQ(reader_.log[1]["rank"], 3);
+  EXPECT_EQ(reader_.log[1]["text"], "a line");
+  EXPECT_EQ(reader_.status["state"], "gone") << "the test holds no lock";
+}
 
 TEST_F(FollowedRun, NewsTellAReaderEverythingOnce) {
   follow();

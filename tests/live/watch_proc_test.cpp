@@ -137,6 +137,17 @@ TEST_F(WatchCommand, ThePageOfAKilledRunGoesWithIt) {
   EXPECT_TRUE(reader.ended());
 }
 
+TEST_F(WatchCommand, TheLogHasTheLinesOfEveryRankAndOfTheLauncher) {
+  const auto outcome =
+      lockstep::testing::shell("LOCKSTEP_LOG=info " + in_build("lockstep") + " train " +
+                               settings("run", "train.steps=20 --ranks 2") + " 2>&1");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.text;
+  const std::string log = text_of(folder / "run/log.jsonl");
+  EXPECT_THAT(log, AllOf(HasSubstr("\"event\":\"output\",\"rank\":1,\"text\""),
+                         HasSubstr("rank 1 of 2"), Not(HasSubstr("\"rank\":0"))));
+  EXPECT_THAT(text_of(folder / "run/report.html"), HasSubstr("rank 1 of 2"));
+}
+
 TEST_F(WatchCommand, AReportIsThereAtEveryMoment) {
   const pid_t run = start(settings("run", "train.steps=1000000 checkpoint.every=0"));
   wait_for_step("run", "\"step\":1");

@@ -101,6 +101,31 @@ TEST_P(DecoderOf, PieceByPieceEqualsAForwardOfTheWholeText) {
   }
 }
 
+// The text is longer than the original positions, or just as long.
+TEST_P(DecoderOf, LongRopeTurnsAsInAForwardOfTheWholeText) {
+  const auto ops = make_ops(GetParam());
+  for (const std::int64_t original : {kLength - 1, kLength}) {
+    const ModelOptions options = {.long_rope = LongRope{.original_positions = original,
+                                                        .short_factors = {1, 1.5, 2, 2.5, 3},
+                                                        .long_factors = {2, 3, 5, 9, 17},
+                                                        .amplitude = 1.3f}};
+    const nn::Setup setup = {.shape = kText, .dtype = DType::kF32};
+    Replica replica = make_replica(make_model(odd_shape(plan::Family::kLlama), options), setup,
+                                   *ops, OptimizerState::kNone);
+    replica.initialise(7);
+    shake(replica, 0.2f);
+    TinyBatch text(kText);
+    const auto right = oracle(replica, text);
+    const Batch batch = text.batch();
+    const auto tokens = batch.tokens.as<const std::int32_t>();
+    Decoder decoder(replica, {.positions = kLength, .rows = 4});
+    expect_near(floats_of(decoder.prefill(tokens.subspan(0, 6))), right[5], DType::kF32);
+    for (std::size_t i = 6; i < tokens.size(); ++i) {
+      expect_near(floats_of(decoder.step(tokens[i])), right[i], DType::kF32);
+    }
+  }
+}
+
 TEST(Decoder, GoesBackAndReadsOnWithTheSameBits) {
   const auto ops = make_cpu_ops(2);
   for (const Tiny tiny : kDecoders) {

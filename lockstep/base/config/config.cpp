@@ -286,6 +286,30 @@ Config::Declaration Config::bind(std::string_view key, std::vector<std::string>&
                   }});
 }
 
+Config::Declaration Config::bind(std::string_view key, std::vector<double>& field,
+                                 std::string_view doc, ValueRange<double> range) {
+  std::string expected = "a list of numbers like [1, 2.5]";
+  if (range.min > ValueRange<double>().min) expected += fmt::format(", at least {}", range.min);
+  return add({.name = std::string(key),
+              .type = "numbers",
+              .expected = std::move(expected),
+              .doc = std::string(doc),
+              .literal = Literal::kNumbers,
+              .quoted = false,
+              .assign =
+                  [&field, range](std::string_view text) {
+                    std::vector<double> numbers;
+                    for (const std::string_view part : split_text(text, ',')) {
+                      if (trim(part).empty()) continue;
+                      numbers.push_back(0);
+                      if (!store(parse_double(trim(part)), numbers.back(), range)) return false;
+                    }
+                    field = std::move(numbers);
+                    return true;
+                  },
+              .print = [&field] { return fmt::format("[{}]", fmt::join(field, ", ")); }});
+}
+
 Config::Declaration Config::bind_choice(std::string_view key,
                                         std::span<const std::string_view> names,
                                         std::function<std::size_t()> get,

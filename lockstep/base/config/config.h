@@ -78,6 +78,7 @@ class Config {
   //   duration  "30s", "1.5ms", "5min"; an optional one also "auto"
   //   string    "any text"
   //   list      ["a", "b"]                           (as text a,b)
+  //   numbers   [1.0, 2.5]                           (as text 1.0,2.5; finite)
   Declaration bind(std::string_view key, bool& field, std::string_view doc);
   Declaration bind(std::string_view key, int& field, std::string_view doc,
                    ValueRange<int> range = {});
@@ -90,6 +91,8 @@ class Config {
   Declaration bind(std::string_view key, std::optional<Duration>& field, std::string_view doc);
   Declaration bind(std::string_view key, std::string& field, std::string_view doc);
   Declaration bind(std::string_view key, std::vector<std::string>& field, std::string_view doc);
+  Declaration bind(std::string_view key, std::vector<double>& field, std::string_view doc,
+                   ValueRange<double> range = {});
 
   // A choice: an enumeration whose values 0, 1, ... are called names[0], names[1], ...
   template <class Enum>
@@ -158,7 +161,7 @@ class Config {
 
  private:
   // The TOML type, besides string, that a key accepts.
-  enum class Literal { kNone, kBool, kInteger, kNumber, kList };
+  enum class Literal { kNone, kBool, kInteger, kNumber, kList, kNumbers };
 
   struct FormerName {
     std::string name;

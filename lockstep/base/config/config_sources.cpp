@@ -95,6 +95,15 @@ class TomlReader {
       }
       return fmt::format("{}", fmt::join(parts, ","));
     }
+    if (const auto* list = node.as_array();
+        list != nullptr && key.literal == Config::Literal::kNumbers) {
+      std::vector<std::string> parts;
+      for (const toml::node& element : *list) {
+        if (!element.is_number()) return std::nullopt;
+        parts.push_back(fmt::to_string(*element.value<double>()));
+      }
+      return fmt::format("{}", fmt::join(parts, ","));
+    }
     return std::nullopt;
   }
 

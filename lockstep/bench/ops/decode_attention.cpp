@@ -13,7 +13,9 @@ struct Step {
   std::int64_t window = 0;
   std::int64_t rotary_size = 0;
   float softcap = 0;
+  bool longrope = false;  // every pair has its own slowing, and an amplitude other than 1
 
+  std::int64_t turned() const { return rotary_size > 0 ? rotary_size : head_size; }
   std::int64_t query_columns() const { return heads * head_size; }
   std::int64_t key_columns() const { return kv_heads * head_size; }
 };
@@ -28,6 +30,7 @@ OpCase step_case(DType dtype, const Step& step) {
   if (step.window > 0) one.name += fmt::format(", window {}", step.window);
   if (step.rotary_size > 0) one.name += fmt::format(", {} of each turn", step.rotary_size);
   if (step.softcap > 0) one.name += fmt::format(", capped at {}", step.softcap);
+  if (step.longrope) one.name += ", each pair at its own pace";
   // As the tolerance of rotary, for keys in the cache; probabilities weigh values with a standard
   // deviation of 1.
   const double turned = step.rotary ? 16 + 8 * static_cast<double>(step.positions) : 0;
@@ -41,6 +44,9 @@ OpCase step_case(DType dtype, const Step& step) {
       updated("cache", dtype, {step.batch, step.positions, 2 * step.key_columns()}, normal(),
               stored),
       output("out", dtype, {step.batch, step.query_columns()}, attended)};
+  if (step.longrope) {
+    one.fields.push_back(input("slowing", DType::kF32, {step.turned() / 2}, uniform(1, 4)));
+  }
   one.run = [step](Ops& ops, const Tensors& t) {
     ops.run(ops::DecodeAttention{.heads = step.heads,
                                  .kv_heads = step.kv_heads,
@@ -51,6 +57,8 @@ OpCase step_case(DType dtype, const Step& step) {
                                  .rotary = step.rotary,
                                  .rotary_size = step.rotary_size,
                                  .scaling = step.scaling,
+                                 .slowing = step.longrope ? t["slowing"] : Tensor(),
+                                 .amplitude = step.longrope ? 1.2f : 1,
                                  .lengths = t["lengths"],
                                  .packed = t["packed"],
                                  .cache = t["cache"],
@@ -84,7 +92,7 @@ std::vector<OpCase> step_cases(DType dtype) {
   return cases;
 }
 
-// With a window, and with heads that turn in part.
+// With a window, with heads that turn in part, and with pairs at their own paces.
 std::vector<OpCase> window_step_cases(DType dtype) {
   std::vector<OpCase> cases;
   for (const Step& step :
@@ -92,6 +100,10 @@ std::vector<OpCase> window_step_cases(DType dtype) {
         Step{2, 70, 4, 2, 64, true, {}, 30, 16}, Step{2, 40, 3, 3, 20, true, {}, 0, 6},
         Step{1, 131, 12, 1, 16, true, {}, 200}, Step{2, 300, 6, 2, 128, true, {}, 129, 64},
         Step{3, 200, 9, 1, 40, true, {}, 1, 8}, Step{2, 90, 4, 2, 64, true, {}, 65}}) {
+    cases.push_back(step_case(dtype, step));
+  }
+  for (Step step : {Step{2, 23, 4, 2, 32, true}, Step{1, 17, 3, 1, 20, true, {}, 0, 14}}) {
+    step.longrope = true;
     cases.push_back(step_case(dtype, step));
   }
   return cases;

@@ -14,6 +14,7 @@ struct Turn {
   std::int64_t further_columns = 2;
   ops::RotaryScaling scaling = {};
   std::int64_t stride = 0;
+  bool longrope = false;  // every pair has its own slowing, and an amplitude other than 1
 
   std::int64_t columns() const {
     return first + heads * (stride > 0 ? stride : head_size) + further_columns;
@@ -36,12 +37,16 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
       one.name += fmt::format(" from {} positions on", turn.scaling.original_positions);
     }
   }
+  if (turn.longrope) one.name += ", each pair at its own pace";
   // An angle in f32 misses its place by as many units as it has turned.
   const Tolerance tolerance{.noise =
                                 16 + 8 * static_cast<double>(turn.first_position + turn.sequence)};
   one.fields = {updated("x", dtype, {turn.batch * turn.sequence, turn.columns()}, normal(),
                         tolerance, Freedom::kExtents)};
-  const auto run = [turn](Ops& ops, const Tensor& rows, bool backward) {
+  if (turn.longrope) {
+    one.fields.push_back(input("slowing", DType::kF32, {turn.head_size / 2}, uniform(1, 4)));
+  }
+  const auto run = [turn](Ops& ops, const Tensors& t, const Tensor& rows, bool backward) {
     ops.run(ops::Rotary{.x = {rows, turn.first},
                         .heads = turn.heads,
                         .head_size = turn.head_size,
@@ -49,12 +54,14 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
                         .sequence = turn.sequence,
                         .first_position = turn.first_position,
                         .scaling = turn.scaling,
+                        .slowing = turn.longrope ? t["slowing"] : Tensor(),
+                        .amplitude = turn.longrope ? 1.2f : 1,
                         .backward = backward});
   };
-  one.run = [run, turn](Ops& ops, const Tensors& t) { run(ops, t["x"], turn.backward); };
+  one.run = [run, turn](Ops& ops, const Tensors& t) { run(ops, t, t["x"], turn.backward); };
   one.gradient = Gradient{
       .inputs = {"x"}, .outputs = {"x"}, .backward = [run, turn](Ops& ops, const Tensors& t) {
-        run(ops, t["dx"], !turn.backward);
+        run(ops, t, t["dx"], !turn.backward);
       }};
   return one;
 }
@@ -66,6 +73,10 @@ std::vector<OpCase> rotary_cases(DType dtype) {
         Turn{0, 5, 1, 2}, Turn{1, 131, 2, 34, 1, true}, Turn{1, 1, 3, 8, 0, false, 1023},
         Turn{2, 21, 1, 6, 2, true, 13}, Turn{2, 19, 2, 10, 1, false, 3, 2, {.factor = 2.5}},
         Turn{1, 67, 2, 32, 0, true, 5, 1, kScaling}}) {
+    cases.push_back(rotary_case(dtype, turn));
+  }
+  for (Turn turn : {Turn{2, 19, 3, 14, 1, false, 11}, Turn{1, 37, 2, 32, 0, true}}) {
+    turn.longrope = true;
     cases.push_back(rotary_case(dtype, turn));
   }
   return cases;

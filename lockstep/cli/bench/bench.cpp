@@ -20,6 +20,7 @@ void add_bench(CLI::App& app, int& exit_code) {
   add_bench_zero(*bench, exit_code);
   add_bench_tokenize(*bench, exit_code);
   add_bench_offload(*bench, exit_code);
+  add_bench_live(*bench, exit_code);
   add_bench_device_collectives(*bench, exit_code);
 }
 

@@ -18,6 +18,7 @@ void add_bench_data_parallel(CLI::App& bench, int& exit_code);
 void add_bench_zero(CLI::App& bench, int& exit_code);
 void add_bench_tokenize(CLI::App& bench, int& exit_code);
 void add_bench_offload(CLI::App& bench, int& exit_code);
+void add_bench_live(CLI::App& bench, int& exit_code);
 void add_bench_device_collectives(CLI::App& bench, int& exit_code);
 
 // For benches that train: throws for settings that a run would reject, and for memory.auto, which

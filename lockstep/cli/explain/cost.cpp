@@ -57,21 +57,28 @@ std::string reigns_of(const PriceList& list) {
 
 }  // namespace
 
+Topology topology_of(const Shape& shape, const schedule::Network& network) {
+  return shape.machines.empty() ? network.with_ranks(shape.ranks)
+                                : network.with_machines(shape.machines);
+}
+
+std::string describe(const Shape& shape, const Topology& topology) {
+  const int last = *std::max_element(topology.machines.begin(), topology.machines.end());
+  return fmt::format("{} on {}", counted(static_cast<std::size_t>(shape.ranks), "rank"),
+                     counted(static_cast<std::size_t>(last) + 1, "node"));
+}
+
 std::string explain_cost(Collective collective, std::span<const Shape> shapes,
                          std::span<const std::size_t> sizes, const schedule::Network& network) {
   std::string text = fmt::format("{} by the cost model: {}\n* is the cheapest of its column\n",
                                  name(collective), describe(network));
   TextTable crossovers;
   for (const Shape& shape : shapes) {
-    const Topology topology = shape.machines.empty() ? network.with_ranks(shape.ranks)
-                                                     : network.with_machines(shape.machines);
+    const Topology topology = topology_of(shape, network);
     const PriceList list(collective, shape, topology);
-    const int last = *std::max_element(topology.machines.begin(), topology.machines.end());
-    const auto machines = static_cast<std::size_t>(last) + 1;
-    const std::string ranks = counted(static_cast<std::size_t>(shape.ranks), "rank");
-    text += fmt::format("\n{} on {}\n{}{}", ranks, counted(machines, "node"),
-                        price_table(list, sizes), left_out(list));
-    crossovers.row({ranks, reigns_of(list)});
+    text += fmt::format("\n{}\n{}{}", describe(shape, topology), price_table(list, sizes),
+                        left_out(list));
+    crossovers.row({counted(static_cast<std::size_t>(shape.ranks), "rank"), reigns_of(list)});
   }
   return text + "\nthe cheapest, from small to large vectors\n" + crossovers.text();
 }

@@ -15,6 +15,7 @@
 #include "lockstep/base/text/units.h"
 #include "lockstep/cli/command.h"
 #include "lockstep/cli/explain/cost.h"
+#include "lockstep/cli/explain/cost_picture.h"
 #include "lockstep/cli/explain/rounds.h"
 #include "lockstep/cli/explain/schedule_picture.h"
 #include "lockstep/cli/explain/topics.h"
@@ -180,8 +181,13 @@ void explain(const Options& options) {
     return list_everything();
   }
   const Collective collective = parse_collective(options.collective);
-  if (options.algorithm.empty() && !options.svg.empty()) {
-    fail(ErrorCode::kInvalidArgument, "--svg draws one algorithm; choose it by --algorithm");
+  if (options.algorithm.empty() && options.cost.empty() && !options.svg.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "--svg draws one algorithm, or the costs of all; choose by --algorithm or --cost");
+  }
+  if (!options.algorithm.empty() && !options.cost.empty() && !options.svg.empty()) {
+    fail(ErrorCode::kInvalidArgument,
+         "--svg draws one picture; give either --algorithm or --cost with it");
   }
   if (options.svg.empty() && !options.view.empty()) {
     fail(ErrorCode::kInvalidArgument, "--view says how --svg draws; give --svg FILE, too");
@@ -211,6 +217,9 @@ void explain(const Options& options) {
   if (!options.cost.empty()) {
     const std::vector<std::size_t> sizes = parse_byte_range(
         options.size.empty() ? kDefaultCostSizes : std::string_view(options.size), kSizeFactor);
+    if (!options.svg.empty()) {
+      return write_picture(options.svg, draw_costs(collective, shapes, sizes, network));
+    }
     fmt::print("{}", explain_cost(collective, shapes, sizes, network));
   }
 }
@@ -230,7 +239,7 @@ std::string explain_footer() {
          "  lockstep explain memory --layers 4 --svg memory.svg  a topic besides collectives\n"
          "  lockstep explain all_reduce --cost 'alpha=5us,bandwidth=100Gbit'\n"
          "  lockstep explain all_reduce --ranks 32 --cost 'inner=nvlink,outer=rdma,"
-         "ranks_per_machine=8'\n"
+         "ranks_per_machine=8' --svg costs.svg\n"
          "  lockstep explain all_reduce --ranks 16384 --cost 'inner=nvlink,outer=rdma,"
          "ranks_per_machine=8,nics_per_machine=8'\n\n"
          "--cost takes alpha, bandwidth (between nodes), inner_alpha, inner_bandwidth,\n"
@@ -265,7 +274,8 @@ void add_explain(CLI::App& app, int& exit_code) {
       "The algorithm to show, or a list, like ring,tree; without it, all are listed");
   add("--cost", options->cost,
       "Price all algorithms on a network, like 'alpha=5us,bandwidth=100Gbit'");
-  add("--svg", options->svg, "Draw --algorithm into this file instead of printing it");
+  add("--svg", options->svg,
+      "Draw --algorithm, or the curves of --cost, into this file instead of printing it");
   add("--view", options->view, "How --svg draws: rounds, ring or tree (default: what fits best)");
   const std::vector<const CLI::Option*> of_shape{
       add("-n,--ranks", options->ranks,

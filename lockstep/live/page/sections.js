@@ -127,26 +127,6 @@ function timeOf(run) {
       more))];
 }
 
-const memoryStyles = ['blue', 'purple', 'teal', 'orange', 'rose', 'grey', 'blue soft', 'purple soft',
-  'teal soft', 'orange soft', 'rose soft', 'grey soft'];
-
-function memoryParts(lines) {
-  return lines.map((line, i) => ({name: line.name, size: line.bytes, style: memoryStyles[i % memoryStyles.length],
-    text: bytes(line.bytes), title: `${grouped(line.bytes)} bytes`,
-    more: line.count > 1 ? `${line.count} × ${bytes(line.bytes / line.count)}` : ''}));
-}
-
-function memoryOf(run) {
-  const {facts, status} = run;
-  if (!facts || !facts.memory || facts.memory.length === 0) return [];
-  const parts = memoryParts(facts.memory);
-  const all = parts.reduce((sum, part) => sum + part.size, 0);
-  const more = status && status.memory_bytes > 0 ? beside('most that the process had', bytes(status.memory_bytes)) : null;
-  return [section('half', 'Memory', facts.workers > 1 ? 'plan of rank 0' : 'plan', stackOf(parts), make('table', {}, tableOf(parts, all),
-      make('tr', {class: 'sum'}, make('td', {class: 'name'}, 'planned', make('small', {}, `${grouped(facts.memory_bytes)} bytes`)),
-          make('td', {class: 'number'}, bytes(facts.memory_bytes)), make('td')), more))];
-}
-
 function ranksOf(run) {
   const {ranks, facts} = run;
   if (!ranks || !Array.isArray(ranks.workers) || ranks.workers.length === 0) return [];
@@ -202,12 +182,28 @@ function logText(line) {
   return line.text || '';
 }
 
+// Whose line it is: the run's own events are those of rank 0.
+const sourceOf = (line) => line.event === 'launcher' ? 'launcher' : line.event !== 'output' ? 'rank 0' :
+    isNumber(line.rank) ? `rank ${line.rank}` : 'spares';
+
+let shownSource = 'all';  // or one of them
+
 function logOf(run) {
   const {items} = run.log;
   if (items.length === 0) return [];
-  return [section('wide', 'Log', 'the last one first', make('div', {class: 'log'}, items.slice().reverse().map((line) =>
+  const sources = [...new Set(items.map(sourceOf))].sort((a, b) => a.localeCompare(b, 'en', {numeric: true}));
+  const all = !sources.includes(shownSource);
+  const lines = items.filter((line) => all || sourceOf(line) === shownSource).reverse();
+  const part = section('wide', 'Log', 'the last one first', make('div', {class: 'log'}, lines.map((line) =>
       make('div', {class: line.event === 'end' ? line.reason : line.event},
-          make('span', {}, moment(line.time)), make('span', {}, line.event), make('p', {}, logText(line))))))];
+          make('span', {}, moment(line.time)), make('span', {}, line.event === 'output' ? sourceOf(line) : line.event),
+          make('p', {}, logText(line))))));
+  if (sources.length > 1) {
+    const choice = make('select', {id: 'source', 'aria-label': 'whose lines', onchange: () => { shownSource = choice.value; change('log'); }},
+        ['all', ...sources].map((source) => make('option', {value: source, selected: source === (all ? 'all' : shownSource) ? '' : false}, source)));
+    part.firstElementChild.append(choice);
+  }
+  return [part];
 }
 
 // All settings of one run; of several, those that differ.

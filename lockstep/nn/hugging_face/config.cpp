@@ -80,6 +80,18 @@ class Keys {
     }
     return value.get<std::vector<std::string>>();
   }
+  // The positive numbers of an array, which has to be there.
+  std::vector<float> numbers(const char* key) const {
+    if (!has(key)) fail(ErrorCode::kInvalidArgument, "{} has no '{}'", source_, key);
+    const Json& value = json_[key];
+    const auto is_factor = [](const Json& one) {
+      return one.is_number() && one.get<double>() >= 1e-6 && one.get<double>() <= 1e9;
+    };
+    if (!value.is_array() || !std::all_of(value.begin(), value.end(), is_factor)) {
+      reject(key, "an array of positive numbers");
+    }
+    return value.get<std::vector<float>>();
+  }
   // The first string of an array.
   std::string first_of(const char* key) const {
     const std::vector<std::string> all = texts(key);
@@ -181,6 +193,22 @@ ops::RotaryScaling read_scaling(const Keys& rotary, bool linear) {
   return scaling;
 }
 
+// As Phi-3 has it: with the length that the model was first trained with in this object or, in
+// older files, beside it.
+LongRope read_long_rope(const Keys& keys, const Keys& rotary, plan::Count positions) {
+  LongRope rope;
+  const char* const key = "original_max_position_embeddings";
+  const plan::Count original = keys.size_or(key, rotary.size_or(key, positions));
+  rope.original_positions = static_cast<std::int64_t>(original);
+  rope.short_factors = rotary.numbers("short_factor");
+  rope.long_factors = rotary.numbers("long_factor");
+  const double longer = static_cast<double>(positions) / static_cast<double>(original);
+  const double usual =
+      usual_amplitude(rotary.number_or("factor", longer, 1e-6, 1e9), rope.original_positions);
+  rope.amplitude = static_cast<float>(rotary.number_or("attention_factor", usual, 1e-6, 1e6));
+  return rope;
+}
+
 // Rotary positions: one object in newer files, keys of the model in older ones.
 struct RotaryKeys {
   const char* theta = "rope_theta";
@@ -198,8 +226,10 @@ void read_rotary(const Keys& keys, const RotaryKeys& older, HuggingFaceConfig& c
     const std::string type = rotary.text_or("rope_type", rotary.text_or("type", "default"));
     if (type == "linear" || type == "llama3") {
       config.options.scaling = read_scaling(rotary, type == "linear");
+    } else if (type == "longrope" || type == "su") {
+      config.options.long_rope = read_long_rope(keys, rotary, config.shape.positions);
     } else if (type != "default") {
-      keys.refuse(name, "only the rope_types \"default\", \"linear\" and \"llama3\"");
+      keys.refuse(name, "only the rope_types \"default\", \"linear\", \"llama3\" and \"longrope\"");
     }
     theta = rotary.number_or("rope_theta", theta, 1, 1e30);
     share = rotary.number_or("partial_rotary_factor", share, 0, 1);
@@ -209,7 +239,10 @@ void read_rotary(const Keys& keys, const RotaryKeys& older, HuggingFaceConfig& c
   }
   config.options.theta = static_cast<float>(theta);
   config.options.rotary_share = share;
-  rotary_width(config.shape, config.options);  // throws for a share that cannot be
+  const std::int64_t turned = rotary_width(config.shape, config.options);  // or throws
+  if (!config.options.long_rope) return;
+  const std::int64_t width = static_cast<std::int64_t>(config.shape.head_width());
+  check_long_rope(*config.options.long_rope, turned > 0 ? turned : width);
 }
 
 void read_experts(const Keys& keys, HuggingFaceConfig& config) {

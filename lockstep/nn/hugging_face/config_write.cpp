@@ -49,9 +49,24 @@ Json gpt2_json(const plan::ModelShape& shape, double epsilon, const ModelOptions
           {"tie_word_embeddings", shape.head == Head::kTied}};
 }
 
-Json rope_json(double theta, double share, const ops::RotaryScaling& scaling) {
+Json written(const std::vector<float>& values) {
+  Json list = Json::array();
+  for (const float value : values) list.push_back(as_written(value));
+  return list;
+}
+
+Json rope_json(double theta, double share, const ModelOptions& options) {
+  const ops::RotaryScaling& scaling = options.scaling;
   Json json = {{"rope_theta", theta}};
   if (share != 1) json["partial_rotary_factor"] = share;
+  if (options.long_rope) {
+    json["rope_type"] = "longrope";
+    json["original_max_position_embeddings"] = options.long_rope->original_positions;
+    json["short_factor"] = written(options.long_rope->short_factors);
+    json["long_factor"] = written(options.long_rope->long_factors);
+    json["attention_factor"] = as_written(options.long_rope->amplitude);
+    return json;
+  }
   if (scaling.factor == 1) {
     json["rope_type"] = "default";
     return json;
@@ -66,10 +81,22 @@ Json rope_json(double theta, double share, const ops::RotaryScaling& scaling) {
   return json;
 }
 
-// With the scaling where older versions read it.
-void add_scaling(Json& json) {
-  const Json& rope = json["rope_parameters"];
-  if (rope["rope_type"] != "default") json["rope_scaling"] = rope;
+// Whether the amplitude is the one that follows from the lengths.
+bool has_usual_amplitude(const plan::ModelShape& shape, const LongRope& rope) {
+  const double factor =
+      static_cast<double>(shape.positions) / static_cast<double>(rope.original_positions);
+  return static_cast<float>(usual_amplitude(factor, rope.original_positions)) == rope.amplitude;
+}
+
+// With the scaling where older versions read it. Of longrope they allow these keys alone.
+void add_scaling(Json& json, const plan::ModelShape& shape, const ModelOptions& options) {
+  const Json rope = json["rope_parameters"];  // what is added moves the others
+  if (rope["rope_type"] == "default") return;
+  json["rope_scaling"] = rope;
+  if (!options.long_rope || !has_usual_amplitude(shape, *options.long_rope)) return;
+  json["rope_scaling"] = {{"type", "longrope"},
+                          {"short_factor", rope["short_factor"]},
+                          {"long_factor", rope["long_factor"]}};
 }
 
 // What llama_json() adds for classes with a window of attention.
@@ -109,16 +136,17 @@ Json llama_json(const plan::ModelShape& shape, double epsilon, const ModelOption
                {"hidden_act", "silu"},
                {"rms_norm_eps", epsilon},
                {"rope_theta", theta},  // older versions read this, newer ones the next
-               {"rope_parameters", rope_json(theta, share, options.scaling)},
+               {"rope_parameters", rope_json(theta, share, options)},
                {"attention_dropout", 0.0},
                {"tie_word_embeddings", shape.head == Head::kTied}};
-  add_scaling(json);
+  add_scaling(json, shape, options);
   if (share != 1) json["partial_rotary_factor"] = share;
   if (architecture.windowed) add_window(json, shape, architecture.by_layer);
   if (architecture.type == "llama") json["attention_bias"] = json["mlp_bias"] = false;
   if (shape.family == Family::kQwen3) json["attention_bias"] = false;
   if (shape.family == Family::kPhi3) {
-    json["original_max_position_embeddings"] = shape.positions;
+    json["original_max_position_embeddings"] =
+        options.long_rope ? Json(options.long_rope->original_positions) : Json(shape.positions);
     json["resid_pdrop"] = json["embd_pdrop"] = options.dropout;
   }
   return json;
@@ -165,13 +193,13 @@ Json gpt_neox_json(const plan::ModelShape& shape, double epsilon, const ModelOpt
       {"layer_norm_eps", epsilon},
       {"rotary_emb_base", theta},  // older versions read this and the next
       {"rotary_pct", share},
-      {"rope_parameters", rope_json(theta, share, options.scaling)},
+      {"rope_parameters", rope_json(theta, share, options)},
       {"use_parallel_residual", options.parallel_residual.value_or(shape.parts().parallel)},
       {"attention_bias", true},
       {"hidden_dropout", options.dropout},
       {"attention_dropout", options.dropout},
       {"tie_word_embeddings", shape.head == Head::kTied}};
-  add_scaling(json);
+  add_scaling(json, shape, options);
   return json;
 }
 

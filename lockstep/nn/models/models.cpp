@@ -71,12 +71,14 @@ AttentionOptions attention_of(const ModelShape& shape, const ModelOptions& optio
       .rotary = parts.rotary,
       .theta = options.theta,
       .scaling = options.scaling,
+      .long_rope = options.long_rope,
       .window = to_signed(shape.window_of(layer)),
       .softcap = static_cast<float>(options.attention_softcap.value_or(parts.attention_softcap)),
       .scale_width = to_signed(shape.query_pre_attn_scalar),
       .side = Side::kTarget,
       .tensor = options.tensor};
   if (parts.rotary) attention.rotary_width = rotary_width(shape, options);
+  if (options.long_rope) check_long_rope(*options.long_rope, attention.turned_width());
   if (parts.qk_norm) attention.qk_norm = norm_of(shape, options).epsilon;
   return attention;
 }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "lockstep/nn/model.h"
+#include "lockstep/nn/parts/long_rope.h"
 #include "lockstep/plan/model_shape.h"
 
 namespace lockstep::nn {
@@ -26,6 +27,7 @@ struct ModelOptions {
   std::optional<float> epsilon;                    // of norms; else usual_epsilon()
   float theta = 10000;                             // of rotary positions
   ops::RotaryScaling scaling = {};                 // the same
+  std::optional<LongRope> long_rope = {};          // the same, besides
   std::optional<double> rotary_share = {};         // of a head that turns; else the family's
   std::optional<ops::Activation> activation = {};  // of two matrices; else usual_activation()
   std::optional<bool> parallel_residual = {};      // else the family's

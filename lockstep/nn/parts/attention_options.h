@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "lockstep/nn/parts/long_rope.h"
 #include "lockstep/nn/parts/part.h"
 
 namespace lockstep::nn {
@@ -24,6 +25,7 @@ struct AttentionOptions {
   bool rotary = false;
   float theta = 10000;
   ops::RotaryScaling scaling = {};
+  std::optional<LongRope> long_rope = {};
   std::int64_t rotary_width = 0;  // how many elements of a head turn; 0: all
   std::int64_t window = 0;        // tokens that a causal one sees, its own and those before; 0: all
   std::optional<float> qk_norm =
@@ -41,6 +43,11 @@ struct AttentionOptions {
   std::int64_t window_of(std::int64_t keys) const { return window < keys ? window : 0; }
   std::int64_t head_size() const { return head_width > 0 ? head_width : hidden / heads; }
   float scale() const;
+  // Of rotary positions in texts of that many tokens, as operations have them.
+  Tensor slowing(std::int64_t positions) const {
+    return long_rope ? long_rope->factors(positions) : Tensor();
+  }
+  float amplitude() const { return long_rope ? long_rope->amplitude : 1; }
   std::int64_t turned_width() const { return rotary_width > 0 ? rotary_width : head_size(); }
   // Of this rank.
   std::int64_t own_heads() const { return heads / tensor.size; }

@@ -120,14 +120,17 @@ void SelfAttentionPart::rotate(const Pass& pass, const Tensor& packed, bool back
     rotate(pass, queries(rows), attention.heads, positions, backward);
     rotate(pass, keys(rows), attention.kv_heads, positions, backward);
   };
-  if (!RingAttentionPart::is_used(pass.setup)) {
-    return rotate_rows(packed, {.sequence = attention.queries, .first = pass.setup.slice.first});
+  const Setup& setup = pass.setup;
+  const std::int64_t most = whole_sequence_of(setup, options_.side);
+  if (!RingAttentionPart::is_used(setup)) {
+    return rotate_rows(packed,
+                       {.sequence = attention.queries, .first = setup.slice.first, .most = most});
   }
-  const std::vector<TokenRun> runs = token_runs(pass.setup.context, attention.queries);
+  const std::vector<TokenRun> runs = token_runs(setup.context, attention.queries);
   for (std::int64_t i = 0; i < attention.batch; ++i) {
     for (const TokenRun& run : runs) {
       rotate_rows(packed.slice(i * attention.queries + run.local, run.count),
-                  {.sequence = run.count, .first = run.position});
+                  {.sequence = run.count, .first = run.position, .most = most});
     }
   }
 }
@@ -143,6 +146,8 @@ void SelfAttentionPart::rotate(const Pass& pass, const ops::Heads& x, std::int64
                            .first_position = positions.first,
                            .theta = options_.theta,
                            .scaling = options_.scaling,
+                           .slowing = options_.slowing(positions.most),
+                           .amplitude = options_.amplitude(),
                            .backward = backward});
 }
 
@@ -249,6 +254,8 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
                                       .rotary_size = options_.rotary_width,
                                       .theta = options_.theta,
                                       .scaling = options_.scaling,
+                                      .slowing = options_.slowing(cache.shape()[1]),
+                                      .amplitude = options_.amplitude(),
                                       .lengths = at.lengths,
                                       .packed = tensor(pass, kPacked),
                                       .cache = cache,
@@ -268,7 +275,8 @@ void SelfAttentionPart::decode(const DecodePass& at, const Tensor& cache, const 
     norms_->forward_keys(pass, {added, 0});
   }
   const Positions positions{.sequence = sequence_of(pass.setup.shape, options_.side),
-                            .first = at.position};
+                            .first = at.position,
+                            .most = cache.shape()[0]};
   rotate(pass, {q, 0}, options_.own_heads(), positions, false);
   rotate(pass, {added, 0}, options_.own_kv_heads(), positions, false);
   pass.ops.run(ops::Attention{.shape = decode_shape(rows, keys, x.dtype()),

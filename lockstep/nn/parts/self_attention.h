@@ -81,6 +81,7 @@ class SelfAttentionPart : public Part {
   struct Positions {
     std::int64_t sequence = 0;
     std::int64_t first = 0;
+    std::int64_t most = 0;  // of the text or, where it grows, that it may have
   };
   void rotate(const Pass& pass, const ops::Heads& x, std::int64_t heads, const Positions& positions,
               bool backward) const;

@@ -83,9 +83,15 @@ void check_inputs(const FieldCheck& fields, const Op& op) {
   check_bias(fields, shape, {"bias", op.bias});
 }
 
-// How fast rotary positions turn.
-void check_turns(const FieldCheck& fields, float theta, const RotaryScaling& scaling) {
-  fields.number(theta > 0, "theta", theta, "more than 0");
+// How fast rotary positions turn, of a head with that many elements that do.
+template <class Op>
+void check_turns(const FieldCheck& fields, const Op& op, std::int64_t turned) {
+  const RotaryScaling& scaling = op.scaling;
+  fields.number(op.theta > 0, "theta", op.theta, "more than 0");
+  fields.number(op.amplitude > 0, "amplitude", op.amplitude, "more than 0");
+  if (is_given(op.slowing)) {
+    fields.expect({"slowing", op.slowing}, {turned / 2}, {DType::kF32}, "for every pair");
+  }
   fields.number(scaling.factor > 0, "scaling.factor", scaling.factor, "more than 0");
   if (scaling.original_positions <= 0) return;
   fields.number(scaling.high_turns > scaling.low_turns, "scaling.high_turns", scaling.high_turns,
@@ -187,7 +193,7 @@ void check(const Rotary& op, const Accepts& accepts) {
   fields.number(op.sequence >= 1, "sequence", static_cast<double>(op.sequence), "1 or more");
   fields.number(op.first_position >= 0, "first_position", static_cast<double>(op.first_position),
                 "0 or more");
-  check_turns(fields, op.theta, op.scaling);
+  check_turns(fields, op, op.head_size);
   const std::int64_t stride = op.stride > 0 ? op.stride : op.head_size;
   fields.partial_rotary("head_size", op.head_size, stride);
   fields.columns("x", op.x, extents_product(op.heads, stride));
@@ -210,7 +216,7 @@ void check(const DecodeAttention& op, const Accepts& accepts) {
     fields.number(turned % 2 == 0, "head_size", static_cast<double>(turned),
                   "an even number for rotary positions");
     fields.partial_rotary("rotary_size", turned, op.head_size);
-    check_turns(fields, op.theta, op.scaling);
+    check_turns(fields, op, turned);
   }
   const DType type = fields.compute_type({"packed", op.packed});
   const std::int64_t query_columns = extents_product(op.heads, op.head_size);

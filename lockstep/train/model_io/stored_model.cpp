@@ -65,6 +65,14 @@ ModelChoice choice_of(const nn::HuggingFaceConfig& config) {
       choice.rope = scaling;
     }
   }
+  if (config.options.long_rope) {
+    const nn::LongRope& rope = *config.options.long_rope;
+    choice.rope_scaling = RopeScaling::kLongRope;
+    choice.rope.original_positions = static_cast<double>(rope.original_positions);
+    for (const float one : rope.short_factors) choice.rope_short_factors.push_back(as_written(one));
+    for (const float one : rope.long_factors) choice.rope_long_factors.push_back(as_written(one));
+    choice.rope_attention_factor = as_written(rope.amplitude);
+  }
   choice.dropout = config.options.dropout;
   if (shape.head == plan::Head::kOwn) choice.tie_word_embeddings = TieChoice::kUntied;
   if (shape.head == plan::Head::kTied) choice.tie_word_embeddings = TieChoice::kTied;

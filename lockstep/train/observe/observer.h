@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "lockstep/nn/memory/memory_over_steps.h"
 #include "lockstep/nn/memory/memory_plan.h"
 #include "lockstep/train/observe/worker_costs.h"
 #include "lockstep/train/trainer/trainer.h"
@@ -45,6 +46,9 @@ struct RunFacts {
   std::uint64_t memory_bytes = 0;  // planned
   // The same of each rank; empty: as rank 0.
   std::vector<std::vector<nn::ClassLine>> memory_of_ranks;
+  // The plan of rank 0 from step to step of its schedule, and the names of its blocks.
+  nn::MemoryOverSteps memory_over_steps = {};
+  std::vector<std::string> blocks_of_rank = {};
 };
 
 struct StepRecord {

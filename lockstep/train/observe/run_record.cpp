@@ -1,5 +1,6 @@
 #include "lockstep/train/observe/run_record.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
@@ -10,6 +11,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -29,11 +32,6 @@ using RecordJson = nlohmann::ordered_json;
 constexpr auto kBetweenRankFiles = std::chrono::seconds(2);
 constexpr std::size_t kMostEarlyEvents = 1000;  // before begin()
 
-double time_of_event() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
-
 // JSON is UTF-8, and has no infinity.
 std::string record_text(const RecordJson& json) {
   return json.dump(-1, ' ', false, RecordJson::error_handler_t::replace) + '\n';
@@ -47,6 +45,23 @@ RecordJson json_of(const std::vector<nn::ClassLine>& lines) {
     all.push_back({{"name", line.name}, {"count", line.count}, {"bytes", line.bytes()}});
   }
   return all;
+}
+
+// {"columns":["forward embedding", ..., "optimizer"],"bands":[{"name":"parameters","bytes":[...]}]}
+RecordJson json_of(const nn::MemoryOverSteps& memory, std::span<const std::string> blocks) {
+  RecordJson columns = RecordJson::array();
+  for (const int step : memory.steps) {
+    const bool is_forward = step < memory.blocks;
+    const int block = is_forward ? step : 2 * memory.blocks - 1 - step;
+    columns.push_back(block < 0 ? "optimizer"
+                                : fmt::format("{} {}", is_forward ? "forward" : "backward",
+                                              blocks[static_cast<std::size_t>(block)]));
+  }
+  RecordJson bands = RecordJson::array();
+  for (const auto& band : memory.bands) {
+    bands.push_back({{"name", band.name}, {"bytes", band.bytes}});
+  }
+  return {{"columns", std::move(columns)}, {"bands", std::move(bands)}};
 }
 
 RecordJson json_of(const RunFacts& facts) {
@@ -70,6 +85,7 @@ RecordJson json_of(const RunFacts& facts) {
           {"memory_bytes", facts.memory_bytes},
           {"memory", json_of(facts.memory)},
           {"memory_of_ranks", ranks},
+          {"memory_over_steps", json_of(facts.memory_over_steps, facts.blocks_of_rank)},
           {"config", facts.config}};
 }
 
@@ -289,6 +305,11 @@ std::string host_name() {
 std::string pid_space() {
   std::error_code none;
   return std::filesystem::read_symlink("/proc/self/ns/pid", none).string();
+}
+
+double time_of_event() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration<double>(now).count();
 }
 
 std::unique_ptr<RunObserver> make_run_record() { return std::make_unique<RunRecord>(); }

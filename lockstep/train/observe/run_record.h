@@ -13,7 +13,8 @@
 //   notice    step and text; so has warning
 //   end       reason (finished, interrupted, failed), message, seconds, step
 //
-// A run whose last event is none of end is still running, or was killed.
+// A run whose last begin has no end behind it is still running, or was killed. The launcher of its
+// ranks adds what they write (job_log.h).
 //
 //   {"time":1.7e9,"step":40,"steps":12,"ranks_of_worker":1,"straggler":{"rank":1,"times":1.5},
 //    "workers":[{"compute_ms":8.1,"communication_ms":2.0,"exposed_ms":0.5,"step_ms":10.2,
@@ -38,6 +39,8 @@ std::filesystem::path ranks_path(const std::filesystem::path& folder);
 // each other.
 std::string host_name();
 std::string pid_space();
+// "time" of an event now.
+double time_of_event();
 
 // Writes the three files.
 std::unique_ptr<RunObserver> make_run_record();

@@ -10,6 +10,22 @@
 
 namespace lockstep::train {
 
+namespace {
+
+nn::LongRope long_rope_of(const ModelChoice& model) {
+  const auto floats = [](const std::vector<double>& values) {
+    std::vector<float> rounded;
+    for (const double value : values) rounded.push_back(static_cast<float>(value));
+    return rounded;
+  };
+  return {.original_positions = static_cast<std::int64_t>(model.rope.original_positions),
+          .short_factors = floats(model.rope_short_factors),
+          .long_factors = floats(model.rope_long_factors),
+          .amplitude = static_cast<float>(model.rope_attention_factor)};
+}
+
+}  // namespace
+
 nn::ModelOptions model_options_of(const TrainOptions& options) {
   nn::ModelOptions model;
   model.dropout = options.model.dropout;
@@ -17,8 +33,13 @@ nn::ModelOptions model_options_of(const TrainOptions& options) {
     model.epsilon = static_cast<float>(options.model.norm_epsilon);
   }
   model.theta = static_cast<float>(options.model.rope_theta);
-  if (options.model.rope_scaling != RopeScaling::kNone) model.scaling = options.model.rope;
-  if (options.model.rope_scaling == RopeScaling::kLinear) model.scaling.original_positions = 0;
+  const RopeScaling scaling = options.model.rope_scaling;
+  if (scaling == RopeScaling::kLongRope) {
+    model.long_rope = long_rope_of(options.model);
+  } else if (scaling != RopeScaling::kNone) {
+    model.scaling = options.model.rope;
+  }
+  if (scaling == RopeScaling::kLinear) model.scaling.original_positions = 0;
   const plan::FamilyParts* const parts = parts_of(options);
   if (options.model.rotary_share > 0 && (parts == nullptr || parts->partly_rotary)) {
     model.rotary_share = options.model.rotary_share;

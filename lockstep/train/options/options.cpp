@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kGradientNames[] = {"auto", "compute", "f32"};
 constexpr std::string_view kRecomputeNames[] = {"none", "selective", "full", "auto"};
 constexpr std::string_view kTieNames[] = {"auto", "true", "false"};
-constexpr std::string_view kScalingNames[] = {"none", "linear", "llama3"};
+constexpr std::string_view kScalingNames[] = {"none", "linear", "llama3", "longrope"};
 constexpr std::string_view kActivationNames[] = {"auto", "gelu_tanh", "gelu", "relu"};
 constexpr std::string_view kFamilyNames[] = {
     "gpt2",   "llama", "bert",    "mixtral",         "qwen3",  "phi3",  "gpt-neox",
@@ -74,11 +74,12 @@ void bind(Config& config, ModelChoice& model) {
       .formerly("model.theta");
   config.bind("model.rope_scaling", model.rope_scaling, kScalingNames,
               "How rotary positions are slowed down for long contexts: none, linear (all by "
-              "model.rope_factor) or llama3 (the slow ones).");
+              "model.rope_factor), llama3 (the slow ones) or longrope (each by a factor of its "
+              "own, as in Phi-3).");
   config.bind("model.rope_factor", model.rope.factor,
               "By how much model.rope_scaling slows positions down.", {.min = 1});
   config.bind("model.rope_original_positions", model.rope.original_positions,
-              "The longest sequence before the scaling of llama3.", {.min = 1});
+              "The longest sequence before the scaling of llama3 or longrope.", {.min = 1});
   config.bind("model.rope_low_freq_factor", model.rope.low_turns,
               "Below that many turns in the original positions, llama3 slows a pair down fully.",
               {.min = 0});
@@ -86,6 +87,14 @@ void bind(Config& config, ModelChoice& model) {
       "model.rope_high_freq_factor", model.rope.high_turns,
       "Above that many turns in the original positions, llama3 slows a pair down not at all.",
       {.min = 0});
+  config.bind("model.rope_short_factors", model.rope_short_factors,
+              "By how much longrope slows down each pair of a head in sequences of up to "
+              "model.rope_original_positions.",
+              {.min = 1e-6});
+  config.bind("model.rope_long_factors", model.rope_long_factors, "The same in longer sequences.",
+              {.min = 1e-6});
+  config.bind("model.rope_attention_factor", model.rope_attention_factor,
+              "What longrope multiplies turned queries and keys by.", {.min = 1e-6});
   config.bind("model.rotary_share", model.rotary_share,
               "The share of every head that turns with its position, in gpt-neox and phi3; 0: a "
               "quarter in gpt-neox, all in phi3.",

@@ -63,8 +63,8 @@ enum class TieChoice : std::uint8_t {
   kUntied,  // separate
 };
 
-// How rotary positions are scaled (ops/rotary_scaling.h).
-enum class RopeScaling : std::uint8_t { kNone, kLinear, kLlama3 };
+// How rotary positions are scaled (ops/rotary_scaling.h, nn/parts/long_rope.h).
+enum class RopeScaling : std::uint8_t { kNone, kLinear, kLlama3, kLongRope };
 
 // The activation between the two matrices of a feed-forward network.
 enum class ActivationChoice : std::uint8_t {
@@ -91,6 +91,10 @@ struct ModelChoice {
   double rope_theta = 10000;
   RopeScaling rope_scaling = RopeScaling::kNone;
   ops::RotaryScaling rope = {.factor = 8, .original_positions = 8192};  // where it scales
+  // Of longrope, besides the original positions.
+  std::vector<double> rope_short_factors = {};
+  std::vector<double> rope_long_factors = {};
+  double rope_attention_factor = 1;
   double rotary_share = 0;
   bool qkv_bias = false;
   int window = 0;

@@ -129,6 +129,11 @@ RunFacts run_facts(RunParts run) {
   facts.first_step = run.trainer.state().steps + 1;
   facts.memory = class_lines(plan);
   facts.memory_bytes = plan.bytes();
+  facts.memory_over_steps = nn::memory_over_steps(plan);
+  const nn::Model& own_model = run.trainer.replica().model();
+  for (std::size_t i = 0; i < own_model.size(); ++i) {
+    facts.blocks_of_rank.push_back(own_model.block(i).name());
+  }
   for (const std::string& text : run.group.texts(memory_text(facts.memory))) {
     facts.memory_of_ranks.push_back(parse_memory(text));
   }

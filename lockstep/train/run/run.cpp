@@ -100,9 +100,9 @@ class Run {
                       .trainer = trainer_,
                       .saving = saving_}),
         survival_(parts.survival),
-        regrouping_(parts.survival, group_) {
+        regrouping_(parts.survival, group_),
+        trace_(options_, group_, *strategy_, audience_) {
     source_->limit_validation(validated_sequences(options_));
-    if (options_.trace) strategy_->trace().keep(options_.trace_steps);
     if (timed_ != nullptr) trainer_.trace_operations(*timed_);
     group_.check_data(data_);
     check_prompt(options_, dataset_);
@@ -142,6 +142,7 @@ class Run {
       });
       audience_.begin(facts());
       tell_beginning(owed);
+      trace_.begin(trainer_.state().steps);
       catch_up(std::move(owed));
     }
     const parallel::StepPlan plan = step_plan(options_.train.batch);
@@ -166,9 +167,7 @@ class Run {
     // Not before: however long it takes, nothing is lost.
     if (sample_is_left_) write_sample(trainer_.state().steps);
     if (outcome == RunOutcome::kFinished && was_cut()) outcome = RunOutcome::kInterrupted;
-    if (options_.trace && !idle) {
-      trace_ = write_run_trace(group_, *strategy_, options_.dir, audience_);
-    }
+    if (!idle) trace_.end();
     if (outcome == RunOutcome::kInterrupted && saving_.saved()) tell_interrupted();
     if (!idle && outcome == RunOutcome::kFinished && validations_.stops_early()) {
       audience_.notice(stopped_early(trainer_.state().steps, validations_.why_it_stops()));
@@ -182,7 +181,7 @@ class Run {
   // Ranks were lost: whether this worker can go on. A mirror gives its shard once.
   bool survives() { return keeps_ = keeps_ || keep(survival_, trainer_, mirror_.get()); }
 
-  const std::filesystem::path& trace() const { return trace_; }  // that was written; empty: none
+  const std::filesystem::path& trace() const { return trace_.file(); }
 
  private:
   // If the run does not fit on one worker, all workers report it. Limits are checked first. Then
@@ -251,7 +250,9 @@ class Run {
     saving_.found_finite(record.metrics.step - 1);
     saving_.compare_if_due();
     if (strategy_->in_lockstep()) {
-      tell(record, record.metrics.step - 1, record.metrics.step == options_.steps);
+      const bool last = record.metrics.step == options_.steps;
+      tell(record, record.metrics.step - 1, last);
+      if (!last) trace_.after_step(record.metrics.step);
     } else if (group_.leads()) {
       hold(std::move(record));
     }
@@ -431,7 +432,7 @@ class Run {
   Told told_;
   bool sample_is_left_ = false;  // that of the last step
   bool cut_ = false;             // a sample, for a worker was asked to end
-  std::filesystem::path trace_;
+  RunTrace trace_;
 };
 
 }  // namespace

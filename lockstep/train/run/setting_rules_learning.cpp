@@ -142,8 +142,21 @@ std::string qkv_bias(const Facts& facts) {
 }
 
 std::string of_scaling(const Facts& facts) {
-  return when(facts.options.train.model.rope_scaling == RopeScaling::kNone,
+  const RopeScaling scaling = facts.options.train.model.rope_scaling;
+  if (scaling == RopeScaling::kLongRope) return "longrope has a factor for every pair";
+  return when(scaling == RopeScaling::kNone,
               "with model.rope_scaling = \"none\" nothing is scaled");
+}
+
+std::string of_original_positions(const Facts& facts) {
+  const RopeScaling scaling = facts.options.train.model.rope_scaling;
+  return when(scaling != RopeScaling::kLlama3 && scaling != RopeScaling::kLongRope,
+              "it is for model.rope_scaling = \"llama3\" and \"longrope\"");
+}
+
+std::string of_longrope(const Facts& facts) {
+  return when(facts.options.train.model.rope_scaling != RopeScaling::kLongRope,
+              "it is for model.rope_scaling = \"longrope\"");
 }
 
 std::string of_llama3_scaling(const Facts& facts) {
@@ -249,7 +262,10 @@ constexpr SettingRule kLearningRules[] = {
     {"model.rope_theta", of_rotary},
     {"model.rope_scaling", of_rotary},
     {"model.rope_factor", of_scaling},
-    {"model.rope_original_positions", of_llama3_scaling},
+    {"model.rope_original_positions", of_original_positions},
+    {"model.rope_short_factors", of_longrope},
+    {"model.rope_long_factors", of_longrope},
+    {"model.rope_attention_factor", of_longrope},
     {"model.rope_low_freq_factor", of_llama3_scaling},
     {"model.rope_high_freq_factor", of_llama3_scaling},
     {"model.experts", of_experts},

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -151,6 +152,21 @@ TEST(Explain, PrintsTheCrossoversOfTheDocs) {
   EXPECT_EQ(checked, 2);
 }
 
+TEST(Explain, DrawsTheCostsOfAllAlgorithms) {
+  const ScratchFolder folder;
+  const std::filesystem::path path = folder.path() / "costs.svg";
+  const Outcome outcome = run(fmt::format(
+      "all_reduce --ranks 8,12 --cost alpha=5us,bandwidth=100Gbit --svg {}", path.string()));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
+  EXPECT_EQ(std::count(outcome.text.begin(), outcome.text.end(), '\n'), 1) << outcome.text;
+  const std::string svg = read(path);
+  EXPECT_TRUE(svg.ends_with("</svg>\n"));
+  for (const char* text : {">8 ranks on 8 nodes<", ">12 ranks on 12 nodes<", ">ring<", ">torus_3d<",
+                           "<rect", ">rabenseifner<", ">1 GiB<"}) {
+    EXPECT_THAT(svg, HasSubstr(text));
+  }
+}
+
 TEST(Explain, PricesAllAlgorithms) {
   const Outcome outcome = run("broadcast --ranks 4,8 --size 1Ki..64Ki --cost outer=ethernet");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.text;
@@ -198,7 +214,9 @@ TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
   refused("all_reduce -a ring -n 2,4", "one number of ranks");
   refused("all_reduce -a ring --size 1Ki..1Gi", "one --size");
   refused("all_reduce -a ring -n 9999", "up to 1024");
-  refused("all_reduce --svg x.svg", "choose it by --algorithm");
+  refused("all_reduce --svg x.svg", "choose by --algorithm or --cost");
+  refused("all_reduce -a ring --cost alpha=1us --svg x.svg", "either --algorithm or --cost");
+  refused("all_reduce --cost alpha=1us --size 1Ki --svg x.svg", "several sizes");
   refused("broadcast -a flat --root 4", "root 4 is not one of the ranks 0 to 3");
   refused("--cost outer=rdma", "name a collective");
   refused("--ranks 4", "name a collective");

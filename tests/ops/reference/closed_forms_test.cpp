@@ -353,6 +353,24 @@ TEST(Rotary, TurnsSlowerWhereItIsScaled) {
                            {std::cos(1.5f), std::cos(0.15f), std::sin(1.5f), std::sin(0.15f)}));
 }
 
+TEST(Rotary, TurnsEachPairSlowerByItsOwnFactorAndMultiplies) {
+  std::vector<float> x = {1, 1, 0, 0};
+  std::vector<float> slowing = {2, 5};
+  ops::Rotary call{.x = {view(x, {1, 4})},
+                   .heads = 1,
+                   .head_size = 4,
+                   .sequence = 1,
+                   .first_position = 3,
+                   .theta = 100,
+                   .slowing = view(slowing, {2}),
+                   .amplitude = 3};
+  reference().run(call);
+  EXPECT_THAT(x, Pointwise(FloatNear(1e-6f), {3 * std::cos(1.5f), 3 * std::cos(0.06f),
+                                              3 * std::sin(1.5f), 3 * std::sin(0.06f)}));
+  call.slowing = view(slowing, {1, 2});
+  EXPECT_THROW(reference().run(call), Error);
+}
+
 // By hand: over 62.83 positions a pair of frequency f turns 10 f times.
 TEST(Rotary, OfLlama3SlowsDownThePairsThatTurnSeldom) {
   const ops::RotaryScaling scaling = {

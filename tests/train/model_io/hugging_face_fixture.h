@@ -22,7 +22,7 @@ inline constexpr const char* kFixtureModels[] = {
     "gpt2",     "llama",           "bert",           "mixtral",      "llama3",    "mistral",
     "qwen2",    "qwen3",           "phi3",           "phi3_window",  "gpt2_relu", "gpt2_gelu",
     "gpt_neox", "gpt_neox_serial", "mistral_window", "qwen2_window", "gemma2",    "gemma2_uncapped",
-    "t5",       "t5_v1_1"};
+    "t5",       "t5_v1_1",         "phi3_long",      "phi3_short"};
 
 inline std::string path_of_fixture(const std::string& name) {
   return in_sources("tests/fixtures/") + name;
@@ -69,6 +69,7 @@ class Fixture {
       options.model.tie_word_embeddings = sizes["tied"] ? TieChoice::kTied : TieChoice::kUntied;
     }
     if (sizes.contains("scaling")) read_scaling(sizes["scaling"]);
+    if (sizes.contains("longrope")) read_long_rope(sizes["longrope"]);
     options.model.norm_epsilon = sizes["epsilon"].get<double>();
     const Shape& shape = file.at("input.input_ids").shape;
     options.batch.micro = static_cast<int>(shape[0]);
@@ -129,6 +130,13 @@ class Fixture {
     rope.original_positions = scaling["original_positions"];
     rope.low_turns = scaling["low_turns"];
     rope.high_turns = scaling["high_turns"];
+  }
+  void read_long_rope(const nlohmann::json& rope) {
+    options.model.rope_scaling = RopeScaling::kLongRope;
+    options.model.rope.original_positions = rope["original_positions"];
+    options.model.rope_short_factors = rope["short_factors"].get<std::vector<double>>();
+    options.model.rope_long_factors = rope["long_factors"].get<std::vector<double>>();
+    options.model.rope_attention_factor = rope["attention_factor"];
   }
   std::vector<float> whole_numbers(const std::string& name) const {
     const auto loaded = file.load(name);

@@ -313,7 +313,10 @@ TEST(HuggingFaceConfig, WhatLockstepDoesNotHaveIsRefusedByName) {
        "\"sliding_attention\",\n    \"full_attention\"", "layer_types"},
       {"qwen3", "\"attention_bias\": false", "\"attention_bias\": true", "attention_bias"},
       {"qwen3", "\"rope_type\": \"default\"", "\"partial_rotary_factor\": 0.5", "rope_parameters"},
-      {"phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"longrope\"", "rope_parameters"},
+      {"phi3", "\"rope_type\": \"default\"", "\"rope_type\": \"longrope\"", "no 'short_factor'",
+       ErrorCode::kInvalidArgument},
+      {"phi3_long", "15.5\n", "15.5, 16\n", "6 long factors", ErrorCode::kInvalidArgument},
+      {"phi3_long", "15.5\n", "-15.5\n", "long_factor", ErrorCode::kInvalidArgument},
       {"phi3_window", "\"partial_rotary_factor\": 0.5", "\"partial_rotary_factor\": 0.3",
        "even number", ErrorCode::kInvalidArgument},
       {"gemma2", "\"full_attention\",\n    \"sliding_attention\"",
@@ -374,6 +377,39 @@ TEST(HuggingFaceConfig, IsOfTheClassThatHasTheParts) {
   shape.qkv_biases = true;
   EXPECT_THAT(text_of(shape), HasSubstr("\"Qwen2ForCausalLM\""));
   EXPECT_THAT(text_of(shape), HasSubstr("\"max_window_layers\": 3"));
+}
+
+TEST(HuggingFaceConfig, LongRopeHasTheAmplitudeThatFollowsFromTheLengthsOrItsOwn) {
+  const auto parse = [](const std::string& rope) {
+    return nn::parse_hugging_face_config(
+        R"({"model_type": "phi3", "vocab_size": 7, "hidden_size": 8, "num_hidden_layers": 1,
+            "num_attention_heads": 2, "intermediate_size": 16, "max_position_embeddings": 131072,
+            "original_max_position_embeddings": 4096, "rope_theta": 10000.0,
+            "rope_scaling": {"type": "longrope", "short_factor": [1, 1.5],
+                             "long_factor": [2, 30])" +
+            rope + R"(}})",
+        "config.json");
+  };
+  // That of Phi-3-mini-128k: sqrt(1 + ln 32 / ln 4096).
+  const auto usual = parse("");
+  ASSERT_TRUE(usual.options.long_rope);
+  EXPECT_EQ(usual.options.long_rope->original_positions, 4096);
+  EXPECT_FLOAT_EQ(usual.options.long_rope->amplitude, 1.1902381f);
+  const auto own = parse(R"(, "attention_factor": 1.5)");
+  EXPECT_FLOAT_EQ(own.options.long_rope->amplitude, 1.5f);
+  const auto written = [](const nn::HuggingFaceConfig& config) {
+    return nn::format_hugging_face_config(config.shape, config.options, DType::kF32, {});
+  };
+  // Older versions of transformers allow three keys.
+  EXPECT_THAT(written(usual), HasSubstr("\"type\": \"longrope\""));
+  EXPECT_THAT(written(own), ::testing::Not(HasSubstr("\"type\": \"longrope\"")));
+  for (const auto& config : {usual, own}) {
+    const auto again = nn::parse_hugging_face_config(written(config), "config.json");
+    ASSERT_TRUE(again.options.long_rope);
+    EXPECT_EQ(again.options.long_rope->amplitude, config.options.long_rope->amplitude);
+    EXPECT_EQ(again.options.long_rope->long_factors, config.options.long_rope->long_factors);
+    EXPECT_EQ(again.options.long_rope->original_positions, 4096);
+  }
 }
 
 TEST(HuggingFaceConfig, OlderFilesSayTheBaseOfRotaryPositionsElsewhere) {

@@ -1,11 +1,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
+#include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "lockstep/base/error.h"
@@ -209,7 +213,8 @@ class TracedRun : public ::testing::Test {
   }
 
   // All ranks threads of this process.
-  void run(int ranks, const std::vector<std::string>& more) const {
+  void run(int ranks, const std::vector<std::string>& more,
+           const std::function<std::unique_ptr<RunObserver>()>& also = {}) const {
     const StopSignal stop;
     run_threads(ranks, [&](Communicator& world) {
       RunSettings given;
@@ -229,6 +234,7 @@ class TracedRun : public ::testing::Test {
       if (world.rank() == 0) observers.push_back(make_metrics_file());
       if (world.rank() == 0) observers.push_back(make_run_record());
       if (world.rank() == 0) observers.push_back(live::make_report());
+      if (world.rank() == 0 && also) observers.push_back(also());
       run_training(given, observers, stop, {.world = &world, .host = {}});
     });
   }
@@ -359,6 +365,38 @@ TEST_F(TracedRun, IsOfAllRanksWhereTheyDoNotWaitForEachOtherToo) {
     EXPECT_THAT(names, ElementsAre("trace.json"));
     EXPECT_THAT(read_file(to / "report.html"),
                 AllOf(HasSubstr("\"type\":\"timeline\""), HasSubstr(">rank 2\\u003c/text>")));
+  }
+}
+
+// After which steps the trace is written anew.
+class TraceWatcher : public RunObserver {
+ public:
+  TraceWatcher(std::filesystem::path trace, std::vector<std::int64_t>& steps)
+      : trace_(std::move(trace)), steps_(steps) {}
+  void begin(const RunFacts&) override {}
+  void step(const StepRecord& record) override {
+    if (!std::filesystem::exists(trace_)) return;
+    steps_.push_back(record.metrics.step - 1);
+    std::filesystem::remove(trace_);
+  }
+  void sample(std::int64_t, const std::string&) override {}
+  void notice(const std::string&) override {}
+  void warning(const std::string&) override {}
+  void end(const RunEnd&) override {}
+
+ private:
+  std::filesystem::path trace_;
+  std::vector<std::int64_t>& steps_;
+};
+
+TEST_F(TracedRun, IsThereWhileItTrains) {
+  for (const int ranks : {1, 2}) {
+    std::vector<std::int64_t> steps;
+    const std::string to = dir().string() + std::to_string(ranks);
+    run(ranks, {"train.trace=true", "train.trace_steps=2", "train.steps=9", "run.dir=" + to},
+        [&] { return std::make_unique<TraceWatcher>(trace_path(to), steps); });
+    EXPECT_THAT(steps, ElementsAre(2, 4, 8));
+    EXPECT_TRUE(std::filesystem::exists(trace_path(to))) << "and at the end";
   }
 }
 

@@ -87,6 +87,9 @@ std::vector<Case> cases() {
   const std::string llama = "model.family=llama";
   const std::string linear_scaling = "model.rope_scaling=linear";
   const std::string llama3_scaling = "model.rope_scaling=llama3";
+  const std::vector<std::string> longrope = {llama, "model.rope_scaling=longrope",
+                                             "model.rope_short_factors=1,1,1,1,1,1,1,2",
+                                             "model.rope_long_factors=2,2,2,2,2,2,2,2"};
   return {
       {"data.field", "text", {"data.tokens=a.tokens"}, {"data.text=a.jsonl"}},
       {"data.tokenizer", "bpe", {"data.table=a.csv"}, {"data.text=a.txt"}},
@@ -134,6 +137,9 @@ std::vector<Case> cases() {
       {"model.rope_original_positions", "4", {llama, linear_scaling}, {llama, llama3_scaling}},
       {"model.rope_low_freq_factor", "2", {llama, linear_scaling}, {llama, llama3_scaling}},
       {"model.rope_high_freq_factor", "5", {llama, linear_scaling}, {llama, llama3_scaling}},
+      {"model.rope_short_factors", "1,1,1,1,1,1,1,1", {llama, llama3_scaling}, longrope},
+      {"model.rope_long_factors", "2,2,2,2,2,2,2,3", {llama, llama3_scaling}, longrope},
+      {"model.rope_attention_factor", "1.2", {llama, llama3_scaling}, longrope},
       {"model.experts", "4", {}, {"model.family=mixtral"}},
       {"model.experts_per_token", "1", {}, {"model.family=mixtral"}},
       {"model.router_loss", "0.1", {}, {"model.family=mixtral"}},

@@ -23,6 +23,7 @@ class Angles {
  public:
   explicit Angles(const ops::Rotary& call)
       : direction_(call.backward ? -1 : 1),
+        amplitude_(call.amplitude),
         frequency_(static_cast<std::size_t>(call.head_size / 2)),
         step_cosine_(frequency_),
         step_sine_(frequency_),
@@ -33,7 +34,8 @@ class Angles {
     for (std::size_t i = 0; i < frequency_.size(); ++i) {
       const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(call.head_size);
       const double frequency = std::pow(static_cast<double>(call.theta), exponent);
-      frequency_[i] = direction_ * ops::scaled_frequency(frequency, call.scaling);
+      const double slowing = ops::is_given(call.slowing) ? call.slowing.as<const float>()[i] : 1;
+      frequency_[i] = direction_ * ops::scaled_frequency(frequency, call.scaling) / slowing;
       step_cosine_[i] = std::cos(frequency_[i]);
       step_sine_[i] = std::sin(frequency_[i]);
     }
@@ -75,11 +77,14 @@ class Angles {
   }
 
   void round() {
-    std::copy(cosine_.begin(), cosine_.end(), cosines_.begin());
-    std::copy(sine_.begin(), sine_.end(), sines_.begin());
+    for (std::size_t i = 0; i < frequency_.size(); ++i) {
+      cosines_[i] = static_cast<float>(amplitude_ * cosine_[i]);
+      sines_[i] = static_cast<float>(amplitude_ * sine_[i]);
+    }
   }
 
   double direction_;
+  double amplitude_;
   std::vector<double> frequency_, step_cosine_, step_sine_, cosine_, sine_;
   std::vector<float> cosines_, sines_;
 };

@@ -43,8 +43,7 @@ struct Call {
   float softcap;  // 0: none
   bool rotary;
   int turned;  // the elements of a head that turn
-  float theta;
-  ops::RotaryScaling scaling;
+  RotaryTurns turns;
   Found* found;  // [batch, heads, parts]
   float* sums;   // [batch, heads, parts, head_size]
   unsigned* tickets;
@@ -106,8 +105,10 @@ __device__ __forceinline__ void load_token(const Call<T>& call, Shared<kLanes, k
     return;
   }
   for (int i = static_cast<int>(threadIdx.x); i < half; i += kThreads) {
-    shared.rotations[i] = cosine_and_sine(static_cast<double>(length) *
-                                          rotary_frequency(call.theta, call.scaling, i, half));
+    const double angle = static_cast<double>(length) * rotary_frequency(call.turns, i, half);
+    const float2 rotation = cosine_and_sine(angle);
+    shared.rotations[i] =
+        make_float2(call.turns.amplitude * rotation.x, call.turns.amplitude * rotation.y);
   }
   __syncthreads();
   for (int i = static_cast<int>(threadIdx.x); i < (rows + 1) * half; i += kThreads) {
@@ -352,8 +353,7 @@ void run_decode(const Context& context, const ops::DecodeAttention& call) {
                             .softcap = call.softcap,
                             .rotary = call.rotary,
                             .turned = static_cast<int>(turned),
-                            .theta = call.theta,
-                            .scaling = call.scaling,
+                            .turns = turns_of(call),
                             .found = reinterpret_cast<Found*>(context.workspace),
                             .sums = reinterpret_cast<float*>(
                                 context.workspace + found_bytes(batch, call.heads, positions)),

@@ -27,8 +27,7 @@ struct Shape {
   int stride;  // from head to head
   int half;    // pairs of a head
   int rows_each;
-  float theta;
-  ops::RotaryScaling scaling;
+  RotaryTurns turns;
   bool backward;
 };
 
@@ -42,7 +41,7 @@ __global__ void __launch_bounds__(kThreads) rotary_kernel(T* x, Shape shape) {
   const auto rows = static_cast<int>(min(std::int64_t{shape.rows_each}, shape.rows - first_row));
 
   for (int i = thread; i < half; i += kThreads) {
-    frequencies[i] = rotary_frequency(shape.theta, shape.scaling, i, half);
+    frequencies[i] = rotary_frequency(shape.turns, i, half);
   }
   __syncthreads();
   const std::int64_t first_place = first_row % shape.sequence;
@@ -53,6 +52,8 @@ __global__ void __launch_bounds__(kThreads) rotary_kernel(T* x, Shape shape) {
     const auto position = static_cast<double>(shape.first_position + place);
     float2 turn = cosine_and_sine(position * frequencies[i - row * half]);
     if (shape.backward) turn.y = -turn.y;
+    turn.x *= shape.turns.amplitude;
+    turn.y *= shape.turns.amplitude;
     turns[i] = turn;
   }
   __syncthreads();
@@ -111,8 +112,7 @@ void run(const Context& context, const ops::Rotary& call) {
               .stride = static_cast<int>(call.stride > 0 ? call.stride : call.head_size),
               .half = static_cast<int>(call.head_size / 2),
               .rows_each = 1,
-              .theta = call.theta,
-              .scaling = call.scaling,
+              .turns = turns_of(call),
               .backward = call.backward};
   // Many rows per block share frequencies; few rows go to many blocks. Sines and cosines fit into
   // the shared memory that every kernel may use.

@@ -7,15 +7,33 @@
 
 #include <cuda_runtime.h>
 
-#include "lockstep/ops/rotary_scaling.h"
+#include "lockstep/ops/arguments.h"
+#include "lockstep/ops/cuda/device/vector.cuh"
 
 namespace lockstep::cuda {
 
+// What the frequencies of pairs follow from.
+struct RotaryTurns {
+  float theta;
+  ops::RotaryScaling scaling;
+  const float* slowing;  // of every pair; nullptr: 1
+  float amplitude;
+};
+
+template <class Call>
+RotaryTurns turns_of(const Call& call) {
+  return {.theta = call.theta,
+          .scaling = call.scaling,
+          .slowing = ops::is_given(call.slowing) ? data_of<const float>(call.slowing) : nullptr,
+          .amplitude = call.amplitude};
+}
+
 // The frequency of pair i of a head of `pairs` pairs.
-__device__ __forceinline__ double rotary_frequency(float theta, const ops::RotaryScaling& scaling,
-                                                   int i, int pairs) {
+__device__ __forceinline__ double rotary_frequency(const RotaryTurns& turns, int i, int pairs) {
   const double exponent = -static_cast<double>(i) / static_cast<double>(pairs);
-  return ops::scaled_frequency(pow(static_cast<double>(theta), exponent), scaling);
+  const double frequency =
+      ops::scaled_frequency(pow(static_cast<double>(turns.theta), exponent), turns.scaling);
+  return turns.slowing != nullptr ? frequency / turns.slowing[i] : frequency;
 }
 
 __device__ __forceinline__ float2 cosine_and_sine(double angle) {
