@@ -215,8 +215,9 @@ TEST(Explain, SaysWhatIsWrongAndWhatIsNear) {
   refused("all_reduce -a ring --size 1Ki..1Gi", "one --size");
   refused("all_reduce -a ring -n 9999", "up to 1024");
   refused("all_reduce --svg x.svg", "choose by --algorithm or --cost");
-  refused("all_reduce -a ring --cost alpha=1us --svg x.svg", "either --algorithm or --cost");
-  refused("all_reduce --cost alpha=1us --size 1Ki --svg x.svg", "several sizes");
+  refused("all_reduce -a ring --cost alpha=1us,bandwidth=1Gbit --svg x.svg",
+          "either --algorithm or --cost");
+  refused("all_reduce --cost alpha=1us,bandwidth=1Gbit --size 1Ki --svg x.svg", "several sizes");
   refused("broadcast -a flat --root 4", "root 4 is not one of the ranks 0 to 3");
   refused("--cost outer=rdma", "name a collective");
   refused("--ranks 4", "name a collective");
