@@ -25,6 +25,7 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
 
+  pid_t pid() const { return pid_; }
   // Readable once the process has ended.
   int ended_fd() const { return watch_.get(); }
   bool wait_until(Deadline deadline);

@@ -1,14 +1,17 @@
 #include "lockstep/bench/live/bench_live.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <deque>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/file/file.h"
@@ -59,6 +62,18 @@ class ServedPage {
         fail(ErrorCode::kSystem, "lockstep watch prints no link: {}", words);
       }
     }
+  }
+
+  // Of a core, since it began.
+  double cpu_seconds() const {
+    std::ifstream file(fmt::format("/proc/{}/stat", process_.pid()));
+    const std::string text(std::istreambuf_iterator<char>(file), {});
+    // "123 (name) S ...": user and system time are the 12th and 13th behind the name.
+    std::istringstream fields(text.substr(std::min(text.rfind(')'), text.size() - 1) + 1));
+    std::vector<std::string> values(13);
+    for (std::string& value : values) fields >> value;
+    return (std::stod(values[11]) + std::stod(values[12])) /
+           static_cast<double>(::sysconf(_SC_CLK_TCK));
   }
 
  private:
@@ -182,7 +197,8 @@ class StepTail {
 // Steps per second of windows side by side, and how far the page was behind.
 struct Train {
   std::vector<double> without, with;
-  std::vector<double> behind;  // sorted
+  std::vector<double> behind;      // sorted
+  std::vector<double> page_cores;  // that the page's process kept busy, of each window with it
 
   double slowdown() const {
     std::vector<double> ratios;
@@ -214,7 +230,7 @@ class TrainingBeside {
     Train result;
     for (int i = 0; i < bench_.windows; ++i) {
       const bool with = i % 4 == 1 || i % 4 == 2;
-      (with ? result.with : result.without).push_back(window(with, result.behind));
+      (with ? result.with : result.without).push_back(window(with, result));
     }
     std::ranges::sort(result.behind);
     return result;
@@ -239,7 +255,7 @@ class TrainingBeside {
   }
 
   // Returns steps per second.
-  double window(bool with, std::vector<double>& behind) {
+  double window(bool with, Train& result) {
     std::optional<ServedPage> page;
     std::optional<PageReader> reader;
     if (with) {
@@ -250,12 +266,15 @@ class TrainingBeside {
     // What begins or ends with a page is over.
     follow(1s, reader, nullptr);
     steps_.forget();
+    const double cpu_before = page ? page->cpu_seconds() : 0;
     const std::int64_t first = steps_.step();
     const auto begin = SteadyClock::now();
     follow(std::chrono::duration_cast<std::chrono::milliseconds>(
                std::chrono::duration<double>(bench_.seconds)),
-           reader, &behind);
-    return static_cast<double>(steps_.step() - first) / seconds_since(begin);
+           reader, &result.behind);
+    const double seconds = seconds_since(begin);
+    if (page) result.page_cores.push_back((page->cpu_seconds() - cpu_before) / seconds);
+    return static_cast<double>(steps_.step() - first) / seconds;
   }
 
   void follow(std::chrono::milliseconds time, std::optional<PageReader>& reader,
@@ -315,6 +334,7 @@ bool report_train(const LiveBench& bench, const Train& train, nlohmann::ordered_
       "{:.2f} % slower (median of neighbours); bar {:g} %: {}\n",
       bench.ranks, bench.windows, bench.seconds, median_of(train.without), median_of(train.with),
       100 * slowdown, 100 * kMostSlowdown, verdict_of(cheap));
+  fmt::print("       the page keeps {:.2f} % of a core busy\n", 100 * median_of(train.page_cores));
   const bool follows = !train.behind.empty() && train.behind.back() <= kMostSeconds;
   if (!train.behind.empty()) {
     fmt::print(
@@ -323,11 +343,9 @@ bool report_train(const LiveBench& bench, const Train& train, nlohmann::ordered_
         quantile(train.behind, 0.5), train.behind.size(), train.behind.back(), kMostSeconds,
         verdict_of(follows));
   }
-  json["train"] = {{"ranks", bench.ranks},
-                   {"steps_per_s_without", train.without},
-                   {"steps_per_s_with", train.with},
-                   {"slowdown", slowdown},
-                   {"behind_s", train.behind}};
+  json["train"] = {{"ranks", bench.ranks},           {"steps_per_s_without", train.without},
+                   {"steps_per_s_with", train.with}, {"slowdown", slowdown},
+                   {"page_cores", train.page_cores}, {"behind_s", train.behind}};
   return cheap && follows;
 }
 
