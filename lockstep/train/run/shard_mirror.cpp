@@ -9,11 +9,13 @@
 
 #include "lockstep/base/error.h"
 #include "lockstep/base/simd/crc32c.h"
+#include "lockstep/train/run/recomputed_update.h"
 #include "lockstep/train/trainer/run_group.h"
 
 namespace lockstep::train {
 ShardMirror::ShardMirror(Communicator& world, Trainer& trainer)
-    : states_(mirrored_states(trainer)),
+    : trainer_(trainer),
+      states_(mirrored_states(trainer)),
       trace_(trainer.strategy().trace()),
       group_(world.split(0, world.rank())) {
   const std::vector<int> holders = mirror_holders(world.machines());
@@ -81,6 +83,42 @@ void ShardMirror::exchange(const Slot& into) {
 
 void ShardMirror::compare() {
   wait();
+  compare_copies();
+  if (trainer_.strategy().served_states() == nullptr) compare_updates();
+}
+
+// All workers have mirrored the same steps, and so they agree on whether there is an update.
+void ShardMirror::compare_updates() {
+  const Slot& after = mirrored_[newest_];
+  const Slot& before = mirrored_[1 - newest_];
+  const std::uint64_t number = samples_++;
+  const bool is_one = before.of && after.of && after.of->metrics && !after.of->metrics->skipped &&
+                      after.of->state.steps == trainer_.state().steps &&
+                      after.of->state.updates == before.of->state.updates + 1;
+  if (!is_one) return;
+  const auto bytes = [](const Slot& slot) {
+    return std::span<const std::byte>(slot.bytes.data(), slot.bytes.bytes());
+  };
+  const auto block = differing_update(*group_, trainer_, holder_, ward_,
+                                      {bytes(before), bytes(after), *after.of}, number);
+  const std::array<double, 2> mine = {block ? static_cast<double>(*block) : -1,
+                                      static_cast<double>(ward_)};
+  const std::vector<double> all = RunGroup(group_.get()).numbers(mine);
+  for (std::size_t holder = 0; holder * mine.size() < all.size(); ++holder) {
+    const double* const of = all.data() + holder * mine.size();
+    if (of[0] < 0) continue;
+    const auto ward = static_cast<int>(of[1]);
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("rank {} has computed the update of {} by rank {} again, and got other bits: "
+                    "one of them computes wrongly",
+                    holder,
+                    trainer_.replica().model().block(static_cast<std::size_t>(of[0])).name(), ward),
+        {ward, static_cast<int>(holder)});
+  }
+}
+
+void ShardMirror::compare_copies() {
   std::uint32_t own = 0;
   for (const Tensor& state : states_->mine()) own = crc32c({state.data(), state.bytes()}, own);
   const Slot& newest = mirrored_[newest_];

@@ -21,7 +21,8 @@
 //   server     | update 41 |                                             | update 42 | ...
 //   mirror        wait for | send 41, receive 41 | barrier | copy mine, 41 |
 //
-// A mirror is a second copy of a shard, bit by bit: compare() finds damaged memory in either.
+// A mirror is a second copy of a shard, bit by bit: compare() finds damaged memory in either. With
+// ZeRO it also computes a sample of the step's update again (train/run/recomputed_update.h).
 #pragma once
 
 #include <array>
@@ -66,7 +67,10 @@ class ShardMirror final : public Mirror {
   std::uint64_t mirror(const Trainer::Settled& settled);
   void exchange(const Slot& into);
   void end();
+  void compare_copies();
+  void compare_updates();
 
+  Trainer& trainer_;
   std::unique_ptr<MirroredStates> states_;
   parallel::Trace& trace_;
   std::unique_ptr<Communicator> group_;  // of the thread
@@ -75,6 +79,7 @@ class ShardMirror final : public Mirror {
   Slot copy_;                             // of this worker's shard
   std::array<Slot, 2> mirrored_;          // of the ward's
   std::size_t newest_ = 0;                // of these
+  std::uint64_t samples_ = 0;             // of updates
   parallel::CommunicationThread thread_;  // declared last, to end before what its tasks use
 };
 

@@ -1,5 +1,6 @@
 // Slices of parameter servers in the memory of other workers: what is where, how much memory it
-// takes, and how a run continues with what is left. And shards that differ from their mirrors.
+// takes, and how a run continues with what is left. And shards that differ from their mirrors, or
+// that are computed wrongly.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 namespace lockstep::train {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr int kMirroringWorkers = 4;
@@ -257,6 +259,63 @@ TEST(ShardMirror, FindsDamagedMemoryInAShardOrItsMirror) {
     };
     run(false);
     run(true);
+  }
+}
+
+// Of all kinds of optimizers, types and stages, every block.
+TEST(RecomputedUpdate, HasTheBitsOfTheWards) {
+  for (const int zero : {1, 2, 3}) {
+    for (const plan::Precision precision :
+         {plan::Precision::kF32, plan::Precision::kBf16, plan::Precision::kF16}) {
+      for (const double momentum : {-1.0, 0.0, 0.9}) {  // negative: Adam
+        TrainOptions options = sharded_options(zero);
+        options.precision = precision;
+        options.optimizer.max_grad_norm = zero == 2 ? 0 : 1;
+        if (momentum >= 0) {
+          options.optimizer.kind = optim::OptimizerKind::kSgd;
+          options.optimizer.momentum = momentum;
+        }
+        run_workers(options, [&](Trainer& trainer, Communicator* others) {
+          trainer.start();
+          ShardMirror mirror(*others, trainer);
+          mirror.begin(*trainer.last_settled());
+          for (int step = 0; step < 3; ++step) {
+            train_mirrored(trainer, mirror, 1);
+            for (std::size_t i = 0; i < trainer.replica().flat().blocks(); ++i) mirror.compare();
+          }
+        });
+      }
+    }
+  }
+}
+
+// The mirror has the same wrong bits as the worker that has computed them.
+TEST(RecomputedUpdate, FindsAWrongUpdate) {
+  for (const int zero : {1, 3}) {
+    run_workers(sharded_options(zero), [&](Trainer& trainer, Communicator* others) {
+      trainer.start();
+      ShardMirror mirror(*others, trainer);
+      train_mirrored(trainer, mirror, 2);
+      trainer.set_before_update([&] { mirror.wait(); });
+      run_steps(trainer, 1, [&](const StepMetrics&) {
+        const Tensor moment = mirrored_states(trainer)->mine()[1];
+        if (others->rank() == 1) moment.data()[4] ^= std::byte{1};
+        mirror.begin(*trainer.last_settled());
+      });
+      std::string what;
+      for (std::size_t i = 0; i < trainer.replica().flat().blocks() && what.empty(); ++i) {
+        try {
+          mirror.compare();
+        } catch (const Error& error) {
+          what = error.what();
+          EXPECT_EQ(error.code(), ErrorCode::kMismatch);
+          EXPECT_EQ(error.ranks(), (std::vector{1, 2}));
+        }
+      }
+      EXPECT_THAT(what, AllOf(HasSubstr("rank 2 has computed the update of "),
+                              HasSubstr(" by rank 1 again, and got other bits")));
+      others->barrier();
+    });
   }
 }
 
