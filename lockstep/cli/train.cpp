@@ -22,6 +22,7 @@
 #include "lockstep/launch/variables.h"
 #include "lockstep/parallel/strategy/mesh_of_job.h"
 #include "lockstep/train/memory/choice.h"
+#include "lockstep/train/memory/mirror_memory.h"
 #include "lockstep/train/observe/job_log.h"
 #include "lockstep/train/options/data_paths.h"
 #include "lockstep/train/run/memory.h"
@@ -117,9 +118,13 @@ int train_in_processes(const std::vector<std::string>& arguments, int ranks,
   flags.options.restarts = {
       .most = kUsualRestarts, .has_links = true, .final_codes = {kUsageError, kNonFiniteError}};
   // Rank 0 leads, and servers hold the parameters. The remaining workers take over the work of any
-  // other rank.
-  if (options.strategy == parallel::StrategyKind::kParameterServer &&
-      options.server.consistency != parallel::Consistency::kBsp) {
+  // other rank; but where mirrors make all of them replaceable they are replaced.
+  const bool drifts = options.strategy == parallel::StrategyKind::kParameterServer &&
+                      options.server.consistency != parallel::Consistency::kBsp;
+  const bool replaces_all = drifts && run.train.survive.mirror &&
+                            flags.max_restarts.value_or(kUsualRestarts) > 0 &&
+                            train::keeps_shards(run.train, train::device_of(run.train));
+  if (drifts && !replaces_all) {
     flags.options.tolerates_loss_of = [server = options.server, ranks](int rank) {
       for (int i = 0; i < server.servers; ++i) {
         if (parallel::rank_of_server(server, i, ranks) == rank) return false;

@@ -9,6 +9,25 @@
 #include "lockstep/parallel/zero/zero.h"
 
 namespace lockstep::parallel {
+namespace {
+
+ParameterServerJob server_job(const ParallelOptions& options,
+                              const optim::OptimizerOptions& optimizer) {
+  ParameterServerJob job;
+  job.options = options.server;
+  job.optimizer = optimizer;
+  job.reduction = options.reduction;
+  job.compression = options.compression;
+  return job;
+}
+
+}  // namespace
+
+std::vector<ServedSlice> served_slices(const ParallelOptions& options,
+                                       const optim::OptimizerOptions& optimizer,
+                                       const nn::MemoryPlan& plan) {
+  return served_slices(server_job(options, optimizer), plan);
+}
 
 void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
                 const WorkerPosition& position, nn::MemoryPlan& plan) {
@@ -57,11 +76,7 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
   }
   std::vector<Request> more;
   if (with_servers) {
-    ParameterServerJob job;
-    job.options = options.server;
-    job.optimizer = optimizer;
-    job.reduction = options.reduction;
-    job.compression = options.compression;
+    ParameterServerJob job = server_job(options, optimizer);
     job.most_micro_batches = position.most_micro_batches;
     more = server_memory(job, plan, position);
   } else if (position.workers > 1 && options.zero == 0) {

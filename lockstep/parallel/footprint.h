@@ -7,6 +7,7 @@
 #include "lockstep/nn/memory/memory_plan.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/served_states.h"
 #include "lockstep/parallel/strategy/sharding_of.h"
 #include "lockstep/parallel/strategy/worker_position.h"
 
@@ -17,5 +18,10 @@ namespace lockstep::parallel {
 // been made with that sharding.
 void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& optimizer,
                 const WorkerPosition& position, nn::MemoryPlan& plan);
+
+// With parameter servers: all slices, in their order in the flat buffer of the plan.
+std::vector<ServedSlice> served_slices(const ParallelOptions& options,
+                                       const optim::OptimizerOptions& optimizer,
+                                       const nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

@@ -17,6 +17,7 @@ ParameterServerJob server_job(const StrategyJob& job) {
   server.compression = job.options.compression;
   server.reduction = job.options.reduction;
   server.most_micro_batches = job.most_micro_batches;
+  server.needs_all_workers = job.needs_all_workers;
   return server;
 }
 

@@ -18,6 +18,8 @@ struct StrategyJob {
   CommOptions comm;
   std::string host;                     // the address for other nodes; empty: none
   std::int64_t most_micro_batches = 1;  // the most in one worker's share of a step
+  // asp and ssp: the loss of any worker ends the generation, since all are replaced.
+  bool needs_all_workers = false;
 };
 
 // `job.options` must have passed check(). Called by all ranks of `world` together, which must

@@ -317,6 +317,40 @@ TEST_F(TrainRecovery, OfServersGivesTheBitsOfAnUndisturbedRun) {
   expect_recovers("parallel.strategy=parameter_server", 1, "from the newest checkpoint");
 }
 
+// Every worker has a server, or some. Slices of a server that is lost are on the next rank.
+TEST_F(TrainRecovery, OfMirroredServersNeedsNoCheckpoint) {
+  const std::string mirrored =
+      "survive.mirror=true checkpoint.every=0 parallel.strategy=parameter_server ";
+  for (const std::string more :
+       {"parallel.servers=4", "parallel.servers=2 train.precision=f16 optimizer.max_grad_norm=0",
+        "parallel.servers=4 parallel.schedule=fifo"}) {
+    expect_recovers(mirrored + more, 2, "with the slices in memory");
+  }
+}
+
+TEST_F(TrainRecovery, OfMirroredServersOutlivesTheOnlyServer) {
+  const std::string more =
+      "survive.mirror=true checkpoint.every=0 parallel.strategy=parameter_server";
+  ASSERT_EQ(run_lockstep("train " + job("whole", more)).exit_code, 0);
+  train_and_kill_several("one", job("one", more), {"0"});
+  EXPECT_THAT(log(), AllOf(HasSubstr("those of server 0 from their mirror on rank 1"),
+                           HasSubstr("ranks 1, 2, 3 kept their processes")));
+}
+
+TEST_F(TrainRecovery, OfMirroredServersTakesTheCheckpointWhenAMirrorIsLostToo) {
+  const std::string more =
+      "survive.mirror=true parallel.strategy=parameter_server parallel.servers=4";
+  ASSERT_EQ(run_lockstep("train " + job("whole", more)).exit_code, 0);
+  train_and_kill_several("two", job("two", more), {"1", "2"});
+  EXPECT_THAT(log(), AllOf(HasSubstr("the shard of rank 1 and its mirror are lost: the run "
+                                     "continues from the newest checkpoint"),
+                           HasSubstr("ranks 0, 3 kept their processes")));
+  fs::remove(folder / "log.txt");
+  train_and_kill_several("apart", job("apart", more), {"1", "3"});
+  EXPECT_THAT(log(), AllOf(HasSubstr("those of server 1 from their mirror on rank 2"),
+                           HasSubstr("those of server 3 from their mirror on rank 0")));
+}
+
 TEST_F(TrainRecovery, OfMeshesGivesTheBitsOfAnUndisturbedRun) {
   for (const std::string axes : {"parallel.pipeline=2", "parallel.tensor=2",
                                  "parallel.expert=2 model.family=mixtral model.experts=4"}) {
@@ -339,6 +373,40 @@ TEST_F(TrainRecovery, OfServersThatDoNotWaitReportsEveryStepOnce) {
     EXPECT_EQ(train_and_kill(consistency, arguments, rank, 40, {}), 0) << log();
     EXPECT_THAT(log(), HasSubstr("\nfinished "));
     EXPECT_FALSE(states(consistency, "00001000").empty());
+    const auto lines = losses(consistency);
+    const auto number = [](const std::string& line) { return std::stoll(line.substr(8)); };
+    for (std::size_t i = 1; i < lines.size(); ++i) {
+      EXPECT_LT(number(lines[i - 1]), number(lines[i]));
+    }
+    ASSERT_FALSE(lines.empty());
+    EXPECT_EQ(number(lines.back()), 1000);
+  }
+}
+
+// With mirrors the others keep their processes and slices, whoever dies that is needed.
+TEST_F(TrainRecovery, OfMirroredServersThatDoNotWaitNeedsNoCheckpoint) {
+  struct Case {
+    std::string consistency, servers, rank, says;
+  };
+  for (const auto& [consistency, servers, rank, says] :
+       {Case{"asp", "4", "0", ", those of server 0 from their mirror on rank 1"},
+        Case{"ssp", "3", "0", ", those of server 0 from their mirror on rank 1"},
+        Case{"asp", "3", "2", ", those of server 2 from their mirror on rank 0"},
+        Case{"ssp", "4", "3", ", those of server 3 from their mirror on rank 0"},
+        Case{"asp", "2", "3", "\n"}}) {
+    SCOPED_TRACE(fmt::format("{}, {} servers, rank {}", consistency, servers, rank));
+    fs::remove(folder / "log.txt");
+    fs::remove_all(folder / consistency);
+    const std::string arguments =
+        job(consistency,
+            fmt::format("parallel.strategy=parameter_server survive.mirror=true checkpoint.every=0 "
+                        "train.steps=1000 parallel.consistency={} parallel.servers={}",
+                        consistency, servers));
+    EXPECT_EQ(train_and_kill(consistency, arguments, rank, 40, {}), 0) << log();
+    EXPECT_THAT(log(), AllOf(HasSubstr("\nfinished "), HasSubstr("kept their processes"),
+                             Not(HasSubstr("not mirrored any more")),
+                             HasSubstr(", with the slices in memory" + says)));
+    EXPECT_GE(continued_after(), 30) << log();
     const auto lines = losses(consistency);
     const auto number = [](const std::string& line) { return std::stoll(line.substr(8)); };
     for (std::size_t i = 1; i < lines.size(); ++i) {

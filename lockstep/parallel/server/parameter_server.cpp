@@ -15,11 +15,20 @@ std::string host_of(const ParameterServerJob& job) {
   return job.comm.interface.empty() ? "127.0.0.1" : job.comm.interface;
 }
 
-void run_server(const ParameterServerJob& job, Meeting& meeting) {
-  const std::unique_ptr<Ops> ops = job.make_ops(job.options.server_threads);
-  Server server(job.options, meeting.map(), *meeting.server(), meeting.connect_server(),
-                job.comm.timeout, job.comm.emulated_link(), *ops);
-  server.run();
+void run_server(const ParameterServerJob& job, Meeting& meeting, SliceWindow& window) {
+  try {
+    const std::unique_ptr<Ops> ops = job.make_ops(job.options.server_threads);
+    Server server(job.options, meeting.map(), *meeting.server(), meeting.connect_server(),
+                  job.comm.timeout, job.comm.emulated_link(), *ops, window, job.needs_all_workers);
+    server.run();
+    window.close(Error(ErrorCode::kAborted, "the parameter server of this rank has ended"));
+  } catch (const Error& error) {
+    window.close(error);
+    throw;
+  } catch (const std::exception& error) {
+    window.close(Error(ErrorCode::kSystem, error.what()));
+    throw;
+  }
 }
 
 }  // namespace
@@ -32,7 +41,16 @@ std::unique_ptr<Strategy> make_parameter_server(const ParameterServerJob& job,
 
 void serve(const ParameterServerJob& job, Communicator& world) {
   Meeting meeting(job.options, world, job.comm, host_of(job));
-  run_server(job, meeting);
+  SliceWindow window(true);
+  run_server(job, meeting, window);
+}
+
+std::vector<ServedSlice> served_slices(const ParameterServerJob& job, const nn::MemoryPlan& plan) {
+  std::vector<ServedSlice> slices;
+  for (const Slice& slice : layout_for(job, plan).slices) {
+    slices.push_back({slice.range, slice.server});
+  }
+  return slices;
 }
 
 std::vector<Request> server_memory(const ParameterServerJob& job, const nn::MemoryPlan& plan,

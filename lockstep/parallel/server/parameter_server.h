@@ -34,6 +34,7 @@
 #include "lockstep/ops/ops.h"
 #include "lockstep/optim/optimizer.h"
 #include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/served_states.h"
 #include "lockstep/parallel/strategy/server_options.h"
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/parallel/strategy/worker_position.h"
@@ -48,6 +49,7 @@ struct ParameterServerJob {
   std::string host;  // the address for other nodes; empty: comm.interface, else none
   Reduction reduction = Reduction::kFast;  // the order in which a worker sums its micro-batches
   std::int64_t most_micro_batches = 1;     // of one worker's share
+  bool needs_all_workers = false;          // asp and ssp: the others do not continue without one
   // Makes the operations of a server, with that many threads, on the server's thread.
   std::function<std::unique_ptr<Ops>(int threads)> make_ops = make_cpu_ops;
 };
@@ -59,6 +61,9 @@ struct ParameterServerJob {
 // that the worker leaves.
 std::unique_ptr<Strategy> make_parameter_server(const ParameterServerJob& job, Communicator& world);
 void serve(const ParameterServerJob& job, Communicator& world);
+
+// All slices, in their order in the flat buffer.
+std::vector<ServedSlice> served_slices(const ParameterServerJob& job, const nn::MemoryPlan& plan);
 
 // The memory of a worker, including its colocated server.
 std::vector<Request> server_memory(const ParameterServerJob& job, const nn::MemoryPlan& plan,

@@ -60,11 +60,11 @@ std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::M
 
 ServerStrategy::ServerStrategy(const ParameterServerJob& job, std::unique_ptr<Meeting> meeting,
                                RunServer run_server)
-    : job_(job), meeting_(std::move(meeting)) {
+    : job_(job), meeting_(std::move(meeting)), window_(meeting_->server().has_value()) {
   if (meeting_->server()) {
     server_ = std::thread([this, run_server] {
       try {
-        run_server(job_, *meeting_);
+        run_server(job_, *meeting_, window_);
       } catch (const std::exception& error) {
         // The server itself sends the error to the workers, which end with it.
         log_info("parameter server {} ended: {}", *meeting_->server(), error.what());

@@ -10,6 +10,7 @@
 
 #include "lockstep/parallel/gradients/tree_sum.h"
 #include "lockstep/parallel/server/parameter_server.h"
+#include "lockstep/parallel/server/service/slice_window.h"
 #include "lockstep/parallel/server/wire/meeting.h"
 #include "lockstep/parallel/server/wire/update_request.h"
 #include "lockstep/parallel/server/worker/host_mirror.h"
@@ -36,7 +37,7 @@ std::optional<EarlyTable> early_table(const ParameterServerJob& job, const nn::M
 
 class ServerStrategy final : public Strategy {
  public:
-  using RunServer = void (*)(const ParameterServerJob&, Meeting&);
+  using RunServer = void (*)(const ParameterServerJob&, Meeting&, SliceWindow&);
 
   ServerStrategy(const ParameterServerJob& job, std::unique_ptr<Meeting> meeting,
                  RunServer run_server);
@@ -64,6 +65,7 @@ class ServerStrategy final : public Strategy {
   void collect() override;
   std::vector<Residual> residuals() override;
   std::vector<RankTrace> gather_traces() override;
+  ServedStates* served_states() override { return &window_; }
   void leave() noexcept override;
 
  private:
@@ -90,6 +92,7 @@ class ServerStrategy final : public Strategy {
 
   ParameterServerJob job_;
   std::unique_ptr<Meeting> meeting_;
+  SliceWindow window_;
   std::thread server_;                // the colocated server
   std::optional<HostMirror> mirror_;  // beside a GPU
   std::unique_ptr<WorkerLink> link_;

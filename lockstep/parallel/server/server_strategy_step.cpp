@@ -63,6 +63,7 @@ void ServerStrategy::send_request(const UpdateRequest& request, double gradient_
                 small_message({.kind = Kind::kRequest, .round = round_ + 1}, asked.encode()));
   }
   requested_ = asked;
+  window_.ask(round_ + 1);
 }
 
 void ServerStrategy::expect_update(const UpdateRequest& request) {

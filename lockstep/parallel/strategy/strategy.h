@@ -29,6 +29,7 @@
 #include "lockstep/nn/block_listener.h"
 #include "lockstep/nn/replica/replica.h"
 #include "lockstep/optim/optimizer.h"
+#include "lockstep/parallel/strategy/served_states.h"
 #include "lockstep/parallel/trace/trace.h"
 
 namespace lockstep::parallel {
@@ -144,7 +145,8 @@ class Strategy : public nn::BlockListener {
   virtual void stop() {}
   virtual StepStart begin_step(const StepStart& mine) = 0;
   // Announces the arguments of this step's update(), if they are known before the first
-  // micro-batch: a strategy can then update early what backward has completed.
+  // micro-batch: a strategy can then update early what backward has completed. Not called where no
+  // state may change before update().
   virtual void expect_update(const UpdateRequest& /*request*/) {}
   // Begins a micro-batch of `count` in this share, and zeroes gradients as needed. A share without
   // micro-batches calls begin_micro_batch(0, 0) once.
@@ -196,6 +198,9 @@ class Strategy : public nn::BlockListener {
   // Called before the replica is destroyed, however the run ends: finishes background work, and the
   // replica is not used afterwards. Only the destructor, or leave() again, may follow.
   virtual void leave() noexcept {}
+
+  // The states that a parameter server has in this process; nullptr without parameter servers.
+  virtual ServedStates* served_states() { return nullptr; }
 
   // The mover between tiers; nullptr if nothing is offloaded.
   virtual TierMover* mover() { return nullptr; }

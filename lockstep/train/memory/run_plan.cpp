@@ -130,7 +130,7 @@ nn::MemoryPlan plan_run(const TrainOptions& options, const Ops& ops, int worker,
         {.name = "shared blocks", .group = parallel::kCommunicationGroup, .bytes = bytes});
   }
   if (mirrors_shards(options, plan.device)) {
-    const std::vector<Request> mirror = mirror_memory(plan);
+    const std::vector<Request> mirror = mirror_memory(options, plan, worker);
     plan.outside.insert(plan.outside.end(), mirror.begin(), mirror.end());
   }
   return plan;

@@ -17,8 +17,8 @@ void bind(Config& config, SurviveOptions& options) {
   config.bind(
       "survive.mirror", options.mirror,
       "Whether every worker's shard is mirrored in the memory of another worker, on another "
-      "node where there are several, so that a job with parallel.zero continues in memory "
-      "when a rank dies. Takes the memory of three shards on each worker.");
+      "node where there are several, so that a job with parallel.zero, or with parameter servers, "
+      "continues in memory when a rank dies. Takes the memory of three shards on each worker.");
   config.bind(
       "survive.hang_timeout", options.hang_timeout,
       "How long ranks wait for one that does not answer before it is killed and started "

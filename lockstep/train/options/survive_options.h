@@ -11,7 +11,7 @@
 namespace lockstep::train {
 
 struct SurviveOptions {
-  bool mirror = false;  // every worker's shard is mirrored in another's memory (ZeRO)
+  bool mirror = false;  // every worker's shard is mirrored in another's memory
   // How long ranks wait for one before it counts as hung; nothing: comm.timeout.
   std::optional<std::chrono::nanoseconds> hang_timeout;
   double evict_slow = 0;  // a worker that takes so many times as long as the others; 0: none

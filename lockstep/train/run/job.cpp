@@ -4,6 +4,7 @@
 
 #include "lockstep/parallel/communication/machines.h"
 #include "lockstep/train/dataset/shared_data.h"
+#include "lockstep/train/memory/mirror_memory.h"
 #include "lockstep/train/memory/run_plan.h"
 #include "lockstep/train/run/audience.h"
 #include "lockstep/train/run/opened_data.h"
@@ -26,14 +27,16 @@ JobShape shape_of_job(const RunSettings& settings, Communicator* world, const Ru
           .node_place = parallel::node_place(world->machines(), world->rank())};
 }
 
-parallel::StrategyJob strategy_job(const RunOptions& options, const std::string& host) {
+parallel::StrategyJob strategy_job(const RunOptions& options, const RunRanks& ranks) {
   CommOptions comm = options.comm;
   comm.timeout = comm.wait_timeout();
   return {.options = options.train.parallel,
           .optimizer = options.train.optimizer,
           .comm = std::move(comm),
-          .host = host,
-          .most_micro_batches = most_backwards(options.train)};
+          .host = ranks.host,
+          .most_micro_batches = most_backwards(options.train),
+          .needs_all_workers = ranks.survival != nullptr &&
+                               mirrors_shards(options.train, options.train.parallel.device)};
 }
 
 void warm_up(const RunSettings& settings, int workers) {
@@ -52,7 +55,7 @@ RunOutcome serve(const RunOptions& options, const RunRanks& ranks, Communicator&
   } catch (const StoppedBeforeTheFirstStep&) {
     return RunOutcome::kInterrupted;
   }
-  parallel::serve_strategy(strategy_job(options, ranks.host), world);
+  parallel::serve_strategy(strategy_job(options, ranks), world);
   return RunOutcome::kFinished;
 }
 

@@ -20,7 +20,7 @@ void decide_to_keep(Survival* survival, Trainer& trainer) {
   survival->is_decided = true;
 }
 
-bool keep(Survival* survival, Trainer& trainer, ShardMirror* mirror) {
+bool keep(Survival* survival, Trainer& trainer, Mirror* mirror) {
   if (survival == nullptr || !survival->keeps) return false;
   nn::Replica& replica = trainer.replica();
   if (!keeps_its_shard(trainer, replica)) {

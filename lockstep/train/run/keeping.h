@@ -1,7 +1,7 @@
 // What the worker of a run keeps for the next generation of its job: see train/run/survival.h.
 #pragma once
 
-#include "lockstep/train/run/shard_mirror.h"
+#include "lockstep/train/run/mirror.h"
 #include "lockstep/train/run/survival.h"
 #include "lockstep/train/trainer/trainer.h"
 
@@ -12,6 +12,6 @@ namespace lockstep::train {
 void decide_to_keep(Survival* survival, Trainer& trainer);
 
 // Copies the states of a worker that has lost others, or regroups. Whether it can go on with them.
-bool keep(Survival* survival, Trainer& trainer, ShardMirror* mirror);
+bool keep(Survival* survival, Trainer& trainer, Mirror* mirror);
 
 }  // namespace lockstep::train

@@ -240,6 +240,15 @@ ShardParts parts_of(const nn::MemoryPlan& plan) {
   return parts;
 }
 
+ShardParts parts_of(std::span<const parallel::ServedSlice> slices) {
+  ShardParts parts(static_cast<std::size_t>(server_count(slices)),
+                   std::vector<ShardPart>(slices.size()));
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    parts[static_cast<std::size_t>(slices[i].server)][i] = {0, slices[i].range.elements};
+  }
+  return parts;
+}
+
 KeptShards keep_whole_shard(nn::Replica& replica, const std::optional<Trainer::Settled>& settled) {
   KeptShards kept;
   kept.ward = -1;
@@ -249,6 +258,21 @@ KeptShards keep_whole_shard(nn::Replica& replica, const std::optional<Trainer::S
   pack_states(replica, {bytes.data(), bytes.bytes()});
   kept.own.push_back({settled->state, settled->metrics, std::move(bytes)});
   return kept;
+}
+
+void align_steps(std::optional<KeptShards>& mine, RunGroup group) {
+  double last = 0;
+  if (mine) {
+    for (const ShardVersion& version : mine->own) {
+      last = std::max(last, static_cast<double>(version.state.steps));
+    }
+  }
+  const std::vector<double> all = group.numbers(std::span(&last, 1));
+  const auto steps = static_cast<std::int64_t>(*std::ranges::max_element(all));
+  if (!mine) return;
+  for (auto* versions : {&mine->own, &mine->mirrored}) {
+    for (ShardVersion& version : *versions) version.state.steps = version.state.updates = steps;
+  }
 }
 
 CommonStepSearch find_common_step(const std::optional<KeptShards>& mine, RunGroup group) {
@@ -305,13 +329,40 @@ CommonStepSearch find_common_step(const std::optional<KeptShards>& mine, RunGrou
   return search;
 }
 
-void restore_shards(const CommonStep& step, const std::optional<KeptShards>& mine, RunGroup group,
-                    nn::Replica& replica) {
-  const ShardParts parts = parts_of(replica.plan());
+namespace {
+
+// Into whole flat buffers, from a packed shard of all slices.
+void put_slices(std::span<const std::byte> bytes, std::span<const parallel::ServedSlice> slices,
+                nn::Replica& replica) {
+  nn::StateStream stream(replica, nn::StateAccess::kUpdate);
+  while (stream.next()) {
+    const nn::FlatRange block = stream.range();
+    const nn::States whole = stream.states();
+    std::size_t at = 0;
+    for (const parallel::ServedSlice& slice : slices) {
+      const nn::FlatRange range = slice.range;
+      const bool is_here = range.first >= block.first && range.end() <= block.end();
+      for (const Tensor& state :
+           {whole.master, whole.first_moment, whole.second_moment, whole.velocity}) {
+        if (!ops::is_given(state)) continue;
+        const std::size_t count = range.elements * sizeof(float);
+        if (is_here) {
+          std::memcpy(state.data() + (range.first - block.first) * sizeof(float), bytes.data() + at,
+                      count);
+        }
+        at += count;
+      }
+    }
+  }
+}
+
+// The pieces of this worker's shard in `parts`, which are those of all workers now, packed as
+// `states` flat buffers.
+Buffer gather_shard(const CommonStep& step, const std::optional<KeptShards>& mine, RunGroup group,
+                    const ShardParts& parts, std::size_t states, std::size_t bytes_of_shard) {
   const int me = group.rank();
-  const std::size_t states = state_count(replica.plan().optimizer);
-  Buffer shard(packed_bytes(replica));
-  std::memset(shard.data(), 0, shard.bytes());  // the padding
+  Buffer shard(bytes_of_shard);
+  if (shard.bytes() > 0) std::memset(shard.data(), 0, shard.bytes());  // the padding
   for (std::size_t former = 0; former < step.holders.size(); ++former) {
     const int holder = step.holders[former];
     std::span<const std::byte> source;
@@ -349,7 +400,32 @@ void restore_shards(const CommonStep& step, const std::optional<KeptShards>& min
       }
     }
   }
+  return shard;
+}
+
+}  // namespace
+
+void restore_shards(const CommonStep& step, const std::optional<KeptShards>& mine, RunGroup group,
+                    nn::Replica& replica) {
+  const Buffer shard = gather_shard(step, mine, group, parts_of(replica.plan()),
+                                    state_count(replica.plan().optimizer), packed_bytes(replica));
   group.together([&] { put_states({shard.data(), shard.bytes()}, replica); });
+}
+
+void restore_slices(const CommonStep& step, const std::optional<KeptShards>& mine, RunGroup group,
+                    std::span<const parallel::ServedSlice> slices, nn::Replica& replica) {
+  const std::size_t states = state_count(replica.plan().optimizer);
+  ShardParts parts(static_cast<std::size_t>(group.size()), std::vector<ShardPart>(slices.size()));
+  std::size_t elements = 0;
+  for (std::size_t i = 0; i < slices.size(); ++i) {
+    parts[0][i] = {0, slices[i].range.elements};
+    elements += slices[i].range.elements;
+  }
+  const std::size_t bytes = group.leads() ? elements * states * sizeof(float) : 0;
+  const Buffer shard = gather_shard(step, mine, group, parts, states, bytes);
+  group.together([&] {
+    if (group.leads()) put_slices({shard.data(), shard.bytes()}, slices, replica);
+  });
 }
 
 std::string describe(const CommonStep& step) {
@@ -361,6 +437,16 @@ std::string describe(const CommonStep& step) {
     if (!step.mirrored[worker]) continue;
     text +=
         fmt::format(", that of rank {} from its mirror on rank {}", worker, step.holders[worker]);
+  }
+  return text;
+}
+
+std::string describe_slices(const CommonStep& step) {
+  std::string text = "the slices in memory";
+  for (std::size_t server = 0; server < step.holders.size(); ++server) {
+    if (!step.mirrored[server]) continue;
+    text += fmt::format(", those of server {} from their mirror on rank {}", server,
+                        step.holders[server]);
   }
   return text;
 }

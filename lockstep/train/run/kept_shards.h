@@ -1,5 +1,5 @@
-// What a worker with a shard of the states (ZeRO) keeps when others are lost, and how the next
-// generation continues from it.
+// What a worker with a shard of the states keeps when others are lost, and how the next generation
+// continues from it.
 //
 // A worker has its own shard after one or two steps, and the mirrored shard of its *ward* after one
 // or two (train/run/shard_mirror.h). The next generation continues after the last step of which
@@ -12,8 +12,12 @@
 //
 // Where a shard and its mirror are lost together the run continues from the newest checkpoint.
 //
-// The next generation may have another number of workers, and number them again. Then every worker
-// gets the parts of its new shard from the holders of the former shards that overlap it:
+// With parameter servers a shard is what a server's slices hold, and has its number, that of the
+// worker beside it. The next generation gathers all slices at worker 0, whose states the servers
+// then begin with (Strategy::start).
+//
+// The next generation of ZeRO may have another number of workers, and number them again. Then every
+// worker gets the parts of its new shard from the holders of the former shards that overlap it:
 //
 //   a block of 3 workers   | 0     | 1     | 2     |
 //   of 2                   | 0         | 1         |      worker 1: the end of shard 1, and shard 2
@@ -27,6 +31,7 @@
 #include <vector>
 
 #include "lockstep/nn/replica/replica.h"
+#include "lockstep/parallel/strategy/served_states.h"
 #include "lockstep/tensor/buffer.h"
 #include "lockstep/train/observe/observer.h"
 #include "lockstep/train/trainer/run_group.h"
@@ -41,22 +46,23 @@ struct ShardVersion {
   Buffer bytes;
 };
 
-// Which elements of a block a shard has, counted from the block's first.
+// Which elements of a block, or of a slice of servers, a shard has, counted from its first.
 struct ShardPart {
   std::uint64_t first = 0;
   std::uint64_t elements = 0;
   std::uint64_t end() const { return first + elements; }
 };
-// Of every worker: the parts of its shard, one for each block.
+// Of every shard: its parts, one for each block or slice.
 using ShardParts = std::vector<std::vector<ShardPart>>;
 ShardParts parts_of(const nn::MemoryPlan& plan);
+ShardParts parts_of(std::span<const parallel::ServedSlice> slices);
 
 struct KeptShards {
   int numbering = 0;  // Survival::numbering, of the numbers of workers below
-  int worker = 0;     // this one
+  int worker = 0;     // this one's shard; -1: it has none
   ShardParts parts;   // of all workers
   std::vector<ShardVersion> own;
-  int ward = 0;
+  int ward = 0;  // -1: it has none
   std::vector<ShardVersion> mirrored;
 };
 
@@ -84,13 +90,20 @@ struct CommonStepSearch {
   std::optional<CommonStep> found;
   std::string lost;  // for people: why nothing was found, though workers have kept shards
 };
+// Of workers that do not wait for each other: all versions count as those after the last step that
+// any worker has done. Called by all workers.
+void align_steps(std::optional<KeptShards>& mine, RunGroup group);
 // Called by all workers.
 CommonStepSearch find_common_step(const std::optional<KeptShards>& mine, RunGroup group);
-// Sets this worker's states. Called by all workers.
+// Sets this worker's states; those of servers: worker 0's. Called by all workers.
 void restore_shards(const CommonStep& step, const std::optional<KeptShards>& mine, RunGroup group,
                     nn::Replica& replica);
+void restore_slices(const CommonStep& step, const std::optional<KeptShards>& mine, RunGroup group,
+                    std::span<const parallel::ServedSlice> slices, nn::Replica& replica);
 // "the shards in memory, that of rank 2 from its mirror on rank 0"; with another number of workers
-// also "resharded among 3 ranks"
+// also "resharded among 3 ranks". / "the slices in memory, those of server 2 from their mirror on
+// rank 3"
 std::string describe(const CommonStep& step);
+std::string describe_slices(const CommonStep& step);
 
 }  // namespace lockstep::train

@@ -27,6 +27,7 @@
 #include "lockstep/train/run/job.h"
 #include "lockstep/train/run/keeping.h"
 #include "lockstep/train/run/mesh_groups.h"
+#include "lockstep/train/run/mirror.h"
 #include "lockstep/train/run/opened_data.h"
 #include "lockstep/train/run/owed.h"
 #include "lockstep/train/run/regrouping.h"
@@ -34,7 +35,6 @@
 #include "lockstep/train/run/run_validations.h"
 #include "lockstep/train/run/samples.h"
 #include "lockstep/train/run/saving.h"
-#include "lockstep/train/run/shard_mirror.h"
 #include "lockstep/train/run/start.h"
 #include "lockstep/train/run/step_batches.h"
 #include "lockstep/train/run/trace.h"
@@ -158,7 +158,7 @@ class Run {
       outcome = RunOutcome::kInterrupted;
       break;
     }
-    if (mirror_ != nullptr) mirror_->wait();
+    if (mirror_ != nullptr) mirror_->finish();
     const bool finished = outcome == RunOutcome::kFinished;
     if (finished && has_steps && !strategy_->in_lockstep() && group_.leads()) finish_shares();
     if (held_) tell_held(finished);
@@ -198,11 +198,11 @@ class Run {
 
   // At once, so that a rank that dies in the first step is mirrored already.
   void begin_mirror() {
-    mirror_ =
-        std::make_unique<ShardMirror>(*group_.world(), trainer_.replica(), strategy_->trace());
+    mirror_ = make_mirror(*group_.world(), trainer_);
+    saving_.set_mirror(*mirror_);
     mirror_->begin(*trainer_.last_settled());
     mirror_->wait();
-    trainer_.set_before_update([this] { mirror_->wait(); });
+    if (strategy_->in_lockstep()) trainer_.set_before_update([this] { mirror_->wait(); });
   }
 
   RunFacts facts() {
@@ -417,7 +417,7 @@ class Run {
   RunValidations validations_;
   Survival* survival_;
   Regrouping regrouping_;
-  std::unique_ptr<ShardMirror> mirror_;        // with survive.mirror
+  std::unique_ptr<Mirror> mirror_;             // with survive.mirror
   bool keeps_ = false;                         // the states after the last step, for survival_
   std::optional<AlgorithmRecord> algorithms_;  // where there is a folder
   bool resumed_ = false;
@@ -477,7 +477,7 @@ RunOutcome run_training(const RunSettings& settings,
            .group = group,
            .mesh = mesh,
            .survival = ranks.survival},
-          parallel::make_strategy(strategy_job(resolved.options(), ranks.host), mesh.workers()));
+          parallel::make_strategy(strategy_job(resolved.options(), ranks), mesh.workers()));
   try {
     const RunOutcome outcome = run.go();
     if (outcome == RunOutcome::kRegroups) return outcome;

@@ -138,7 +138,8 @@ bool RunSaving::take_states() {
 
 // A checkpoint may be newer: workers saved a step that was not mirrored yet.
 bool RunSaving::take_shards(std::int64_t newest_checkpoint) {
-  const auto& kept = parts_.survival->shards;
+  auto& kept = parts_.survival->shards;
+  if (!parts_.strategy.in_lockstep()) align_steps(kept, parts_.group);
   CommonStepSearch search = find_common_step(kept, parts_.group);
   if (!search.lost.empty()) {
     parts_.audience.warning(fmt::format(
@@ -146,10 +147,17 @@ bool RunSaving::take_shards(std::int64_t newest_checkpoint) {
         newest_checkpoint >= 0 ? "continues from the newest checkpoint" : "starts from scratch"));
   }
   if (!search.found || search.found->state.steps <= newest_checkpoint) return false;
-  restore_shards(*search.found, kept, parts_.group, parts_.trainer.replica());
+  nn::Replica& replica = parts_.trainer.replica();
+  const bool of_servers = parts_.strategy.served_states() != nullptr;
+  if (of_servers) {
+    restore_slices(*search.found, kept, parts_.group,
+                   served_slices_of(parts_.options.train, replica.plan()), replica);
+  } else {
+    restore_shards(*search.found, kept, parts_.group, replica);
+  }
   source_ = {.state = search.found->state,
              .record = search.found->record,
-             .what = describe(*search.found)};
+             .what = of_servers ? describe_slices(*search.found) : describe(*search.found)};
   return true;
 }
 
@@ -258,6 +266,7 @@ void RunSaving::begin() {
 std::string RunSaving::compare_workers(bool whole) {
   if (!parts_.strategy.in_lockstep() || parts_.group.size() == 1) return "";
   try {
+    if (mirror_ != nullptr) mirror_->compare();
     return parts_.strategy.compare_workers(whole);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kMismatch) throw;

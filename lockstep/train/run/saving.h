@@ -16,6 +16,7 @@
 #include "lockstep/train/dataset/batch_source.h"
 #include "lockstep/train/options/run_options.h"
 #include "lockstep/train/run/audience.h"
+#include "lockstep/train/run/mirror.h"
 #include "lockstep/train/run/survival.h"
 #include "lockstep/train/trainer/run_group.h"
 #include "lockstep/train/trainer/trainer.h"
@@ -36,7 +37,7 @@ class RunSaving {
     const std::shared_ptr<const data::Tokenizer>& model_tokenizer;  // of what it begins with
     parallel::Strategy& strategy;
     Trainer& trainer;
-    const Survival* survival = nullptr;  // of a worker that outlives the loss of others
+    Survival* survival = nullptr;  // of a worker that outlives the loss of others
   };
   explicit RunSaving(const Parts& parts) : parts_(parts) {}
   // If a save is running, because the run ends with an error, the strategy leaves first: its
@@ -58,7 +59,10 @@ class RunSaving {
   void save();
   // The current state, unless that is saved already, and waits for it.
   void save_current();
-  // Compares the workers of a run in lockstep (Strategy::compare_workers()). Where they differ the
+  // Shards are compared with these, too, from now on. It outlives the last save.
+  void set_mirror(Mirror& mirror) { mirror_ = &mirror; }
+  // Compares the workers of a run in lockstep (Strategy::compare_workers()), and shards with their
+  // mirrors (Mirror::compare()). Where they differ the
   // error also names the newest checkpoint that is known to be clean. save() does it too: what
   // follows a divergence is not saved.
   std::string compare_workers(bool whole);
@@ -111,6 +115,7 @@ class RunSaving {
   void finish_removal();
 
   Parts parts_;
+  Mirror* mirror_ = nullptr;
   std::unique_ptr<StateSnapshot> snapshot_;  // where saves need one
   std::unique_ptr<SaveUnderWay> under_way_;
   std::optional<Source> source_;

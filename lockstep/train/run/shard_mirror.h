@@ -1,5 +1,5 @@
-// Mirrors the shards of workers (ZeRO) in each other's memory, so that a job outlives the loss of a
-// worker (survive.mirror).
+// Mirrors the shards of workers in each other's memory, so that a job outlives the loss of a worker
+// (survive.mirror): shards of ZeRO, and slices of parameter servers (train/run/mirrored_states.h).
 //
 // Workers form a ring; neighbours are on different nodes where there are several. A worker sends
 // its shard to the next one, its *holder*, and holds the shard of the one before, its *ward*. It
@@ -14,50 +14,49 @@
 // until the barrier says that every holder has received. So at any moment there is a step of which
 // all workers have their shards, and the holder of any worker has its shard
 // (train/run/kept_shards.h).
+//
+// A parameter server updates its slices in its own time, which the mirror waits for. It does not
+// begin the next update before, since a worker asks for that only after wait():
+//
+//   server     | update 41 |                                             | update 42 | ...
+//   mirror        wait for | send 41, receive 41 | barrier | copy mine, 41 |
+//
+// A mirror is a second copy of a shard, bit by bit: compare() finds damaged memory in either. With
+// ZeRO it also computes a sample of the step's update again (train/run/recomputed_update.h).
 #pragma once
 
 #include <array>
 #include <memory>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "lockstep/comm/communicator.h"
-#include "lockstep/nn/replica/replica.h"
 #include "lockstep/parallel/communication/communication_thread.h"
 #include "lockstep/parallel/trace/trace.h"
 #include "lockstep/tensor/buffer.h"
 #include "lockstep/train/run/kept_shards.h"
+#include "lockstep/train/run/mirror.h"
+#include "lockstep/train/run/mirrored_states.h"
 #include "lockstep/train/trainer/trainer.h"
 
 namespace lockstep::train {
 
-// The holder of each worker, from the node of each.
-std::vector<int> mirror_holders(std::span<const int> machines);
-
-class ShardMirror {
+class ShardMirror final : public Mirror {
  public:
-  // Called by all workers of `world`. All of them outlive it.
-  ShardMirror(Communicator& world, nn::Replica& replica, parallel::Trace& trace);
+  // Called by all workers of `world`. Both outlive it.
+  ShardMirror(Communicator& world, Trainer& trainer);
   // Ends a mirror that is under way, on all workers.
-  ~ShardMirror();
+  ~ShardMirror() override;
   ShardMirror(const ShardMirror&) = delete;
   ShardMirror& operator=(const ShardMirror&) = delete;
 
-  // Called by all workers after a step, when the one before is mirrored: the states are those of
-  // `settled`. They must not change before wait() has returned.
-  void begin(const Trainer::Settled& settled);
-  // Returns when that is mirrored. Throws what a Communicator throws.
-  void wait();
-
-  // After the loss of workers: what this one has kept. `settled` is what its replica has, if that
-  // is known. Nothing but the destructor may follow.
-  KeptShards take(const std::optional<Trainer::Settled>& settled);
+  void begin(const Trainer::Settled& settled) override;
+  void wait() override;
+  void compare() override;
+  KeptShards take(const std::optional<Trainer::Settled>& settled) override;
+  std::size_t bytes() const override;
 
   int holder() const { return holder_; }
   int ward() const { return ward_; }
-  // What it has allocated, as train/memory/mirror_memory.h plans it.
-  std::size_t bytes() const;
 
  private:
   struct Slot {
@@ -67,8 +66,12 @@ class ShardMirror {
 
   std::uint64_t mirror(const Trainer::Settled& settled);
   void exchange(const Slot& into);
+  void end();
+  void compare_copies();
+  void compare_updates();
 
-  nn::Replica& replica_;
+  Trainer& trainer_;
+  std::unique_ptr<MirroredStates> states_;
   parallel::Trace& trace_;
   std::unique_ptr<Communicator> group_;  // of the thread
   int holder_ = 0;
@@ -76,6 +79,7 @@ class ShardMirror {
   Slot copy_;                             // of this worker's shard
   std::array<Slot, 2> mirrored_;          // of the ward's
   std::size_t newest_ = 0;                // of these
+  std::uint64_t samples_ = 0;             // of updates
   parallel::CommunicationThread thread_;  // declared last, to end before what its tasks use
 };
 

@@ -15,9 +15,9 @@
 // and step, and are not kept. The metrics of the last step are, because a leader that was killed
 // may not have written them.
 //
-// With ZeRO a worker keeps shards, its own and a mirrored one (survive.mirror,
-// train/run/kept_shards.h). Nothing is kept of other states that are not those of the whole run
-// (servers, tensor groups, pipelines), of states in files, of scales of FP8, or with error
+// With ZeRO, and with parameter servers, a worker keeps shards, its own and a mirrored one
+// (survive.mirror, train/run/kept_shards.h). Nothing is kept of other states that are not those of
+// the whole run (tensor groups, pipelines), of states in files, of scales of FP8, or with error
 // feedback, whose residuals are each worker's own. The next generation then continues from the
 // newest checkpoint.
 //

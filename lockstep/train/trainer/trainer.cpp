@@ -266,7 +266,7 @@ std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batche
                                         .rate = metrics.rate,
                                         .loss_scale = metrics.loss_scale,
                                         .may_overlap = overlaps_update_};
-  strategy_.expect_update(request);
+  if (!before_update_) strategy_.expect_update(request);
   std::optional<parallel::DeviceClock> clock;
   if (timed_ != nullptr) {
     clock.emplace(replica_.ops());

@@ -116,7 +116,7 @@ class Trainer {
   // Whether the end of a step may leave an update under way: to time steps, take one right after
   // the other.
   bool overlaps_update() const;
-  // Is called in every step before its update.
+  // Is called in every step before its update, and before that no state changes.
   void set_before_update(std::function<void()> call) { before_update_ = std::move(call); }
   // What the replica's states are: the state after the last update, with the metrics of its step
   // where they are known. A step that fails leaves them so. Nothing where an update was

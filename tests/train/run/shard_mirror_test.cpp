@@ -75,7 +75,7 @@ TEST(ShardMirror, HoldsTheWardsShardAfterEveryStep) {
           options,
           [&](Trainer& trainer, Communicator* others) {
             trainer.start();
-            ShardMirror mirror(*others, trainer.replica(), trainer.strategy().trace());
+            ShardMirror mirror(*others, trainer);
             trainer.set_before_update([&] { mirror.wait(); });
             run_steps(trainer, 5,
                       [&](const StepMetrics&) { mirror.begin(*trainer.last_settled()); });
@@ -110,7 +110,7 @@ TEST(ShardMirror, TakesTheMemoryThatThePlanHas) {
         trainer.start();
         const std::size_t before = memory_in_use(Device{});
         others->barrier();
-        ShardMirror mirror(*others, trainer.replica(), trainer.strategy().trace());
+        ShardMirror mirror(*others, trainer);
         others->barrier();
         std::size_t planned = 0;
         for (const Request& request : trainer.replica().plan().outside) {
@@ -156,7 +156,7 @@ TEST(KeptShards, AreDividedAnewAmongAnotherNumberOfWorkers) {
           trainer.start();
           std::optional<ShardMirror> mirror;
           if (others != nullptr) {
-            mirror.emplace(*others, trainer.replica(), trainer.strategy().trace());
+            mirror.emplace(*others, trainer);
             trainer.set_before_update([&] { mirror->wait(); });
           }
           run_steps(trainer, 3, [&](const StepMetrics&) {

@@ -6,14 +6,18 @@ namespace lockstep::parallel {
 
 Server::Server(const ServerOptions& options, const JobMap& map, int number,
                ServerConnections sockets, std::chrono::nanoseconds timeout,
-               const std::optional<LinkEmulation>& link, Ops& ops)
+               const std::optional<LinkEmulation>& link, Ops& ops, SliceWindow& window,
+               bool needs_all_workers)
     : options_(options),
       map_(map),
       number_(number),
       timeout_(timeout),
       ops_(ops),
+      window_(window),
+      needs_all_workers_(needs_all_workers || options.consistency == Consistency::kBsp),
       loop_(*this, link),
       here_(static_cast<std::size_t>(map.workers), true) {
+  window_.set_wake([this] { loop_.wake(); });
   for (int worker = 0; worker < map.workers; ++worker) {
     add(std::move(sockets.data[static_cast<std::size_t>(worker)]), Role::kData, worker, data_);
     if (number != 0) continue;
@@ -49,10 +53,12 @@ void Server::run() {
                           coordinator_->traces_deadline(timeout_)});
       }
       loop_.step(until);
+      if (slices_) window_.serve(slices_->rounds());
       check_deadlines();
     }
     part_from_servers();
   } catch (const Error& error) {
+    window_.close(error);  // before the others hear of it, and wait for what is here
     fail_run(error);
     throw;
   }
@@ -112,7 +118,7 @@ void Server::take_data(int worker, const Header& header, std::span<std::byte> pa
              worker);
       }
       slices_ = std::make_unique<SliceService>(options_, decode_layout(payload, map_.servers),
-                                               number_, map_.workers, ops_, *this);
+                                               number_, map_.workers, ops_, *this, &window_);
       for (const auto& [early, hash] : std::exchange(early_, {})) slices_->ready(early, hash);
       return;
     case Kind::kReady: {

@@ -1,10 +1,10 @@
 // One parameter server: the event loop of its thread.
 //
 // It serves until all workers have said goodbye. A worker that dies ends the run in bsp, and in asp
-// and ssp if it is worker 0, which saves the checkpoints; otherwise the others continue without it.
-// After worker 0 has left, the others must leave within the timeout; while only worker 0 is left,
-// it must send heartbeats within the timeout. The error that ends the run is sent to all remaining
-// peers, and run() throws it.
+// and ssp if it is worker 0, which saves the checkpoints, or if all are needed; otherwise the
+// others continue without it. After worker 0 has left, the others must leave within the timeout;
+// while only worker 0 is left, it must send heartbeats within the timeout. The error that ends the
+// run is sent to all remaining peers, and run() throws it.
 #pragma once
 
 #include <memory>
@@ -22,7 +22,11 @@ namespace lockstep::parallel {
 class Server final : public ConnectionLoop::Receiver, public ServerWire {
  public:
   Server(const ServerOptions& options, const JobMap& map, int number, ServerConnections sockets,
-         std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link, Ops& ops);
+         std::chrono::nanoseconds timeout, const std::optional<LinkEmulation>& link, Ops& ops,
+         SliceWindow& window, bool needs_all_workers);
+  ~Server() override { window_.set_wake({}); }
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
 
   void run();
 
@@ -62,6 +66,8 @@ class Server final : public ConnectionLoop::Receiver, public ServerWire {
   int number_;
   std::chrono::nanoseconds timeout_;
   Ops& ops_;
+  SliceWindow& window_;
+  bool needs_all_workers_;
   ConnectionLoop loop_;
   std::vector<Peer> peers_;    // by connection
   std::vector<int> data_;      // connections by worker

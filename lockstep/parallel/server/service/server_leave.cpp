@@ -46,7 +46,7 @@ void Server::lost(int connection) {
         {rank});
   }
   if (!here_[static_cast<std::size_t>(peer.number)]) return;
-  if (options_.consistency == Consistency::kBsp || peer.number == 0) {
+  if (needs_all_workers_ || peer.number == 0) {
     throw Error(
         ErrorCode::kPeerLost,
         fmt::format("lost the connection to worker {} (rank {}): its process died, or its node "

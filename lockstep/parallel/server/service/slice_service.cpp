@@ -3,13 +3,15 @@
 namespace lockstep::parallel {
 
 SliceService::SliceService(const ServerOptions& options, ServedLayout layout, int server,
-                           int workers, Ops& ops, ServerWire& wire)
+                           int workers, Ops& ops, ServerWire& wire, SliceWindow* window)
     : options_(options),
       layout_(std::move(layout)),
       server_(server),
       workers_(workers),
       wire_(wire),
-      store_(layout_, options.consistency, server, workers, ops),
+      own_store_(std::make_shared<SliceStore>(layout_, options.consistency, server, workers, ops)),
+      store_(*own_store_),
+      window_(window),
       slices_(layout_.slices.size()),
       ready_(index(workers)),
       rows_(index(workers)),
@@ -23,6 +25,12 @@ SliceService::SliceService(const ServerOptions& options, ServedLayout layout, in
   for (std::size_t kind = 0; kind < kStateKinds; ++kind) {
     if (layout_.has(static_cast<StateKind>(kind))) states_left_ += store_.slices().size();
   }
+  if (window_ != nullptr) window_->open(own_store_);
+  if (states_left_ == 0) tell_window(0);
+}
+
+void SliceService::tell_window(std::uint64_t rounds) {
+  if (window_ != nullptr) window_->finish(rounds);
 }
 
 SliceService::SliceState& SliceService::state_of(const Header& header) {
@@ -66,6 +74,7 @@ void SliceService::take_state(const Header& header) {
     store_.round_parameters(header.slice);
   }
   if (--states_left_ > 0) return;
+  tell_window(0);
   for (int worker = 0; worker < workers_; ++worker) {
     if (ready_[index(worker)]) ready(worker, hash_of(layout_));
   }

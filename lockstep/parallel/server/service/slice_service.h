@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "lockstep/base/system/deadline.h"
+#include "lockstep/parallel/server/service/slice_window.h"
 #include "lockstep/parallel/server/slices/slice_store.h"
 #include "lockstep/parallel/server/wire/server_wire.h"
 #include "lockstep/parallel/server/wire/update_request.h"
@@ -29,8 +30,9 @@ namespace lockstep::parallel {
 
 class SliceService {
  public:
+  // `window` shows its states to other threads; nullptr: nobody reads them.
   SliceService(const ServerOptions& options, ServedLayout layout, int server, int workers, Ops& ops,
-               ServerWire& wire);
+               ServerWire& wire, SliceWindow* window = nullptr);
 
   const ServedLayout& layout() const { return layout_; }
 
@@ -48,6 +50,9 @@ class SliceService {
   void pull(int worker, const Header& header);
   void collect(int worker, const Header& header);
   void verdict(const Header& header);
+
+  // That workers have asked for, on average.
+  std::uint64_t rounds() const { return all_requests_ / static_cast<std::uint64_t>(workers_); }
 
   bool has_work() const { return !work_.empty(); }
   void work();
@@ -88,6 +93,7 @@ class SliceService {
   void send_rows(std::size_t slice);
   void finish_slice(std::size_t slice, bool changed);
   void finish_round();
+  void tell_window(std::uint64_t rounds);
   void go_on();
   void send_parameters(int worker, std::size_t slice, double staleness);
   void send_states(std::size_t slice);
@@ -98,10 +104,13 @@ class SliceService {
   int server_;
   int workers_;
   ServerWire& wire_;
-  SliceStore store_;
+  std::shared_ptr<SliceStore> own_store_;
+  SliceStore& store_;
+  SliceWindow* window_;
   std::vector<SliceState> slices_;  // by number; those of other servers stay empty
 
   std::size_t states_left_ = 0;               // states that worker 0 has not sent yet
+  std::uint64_t all_requests_ = 0;            // for updates
   std::vector<bool> ready_;                   // workers that have asked for all parameters
   std::vector<std::vector<std::byte>> rows_;  // by worker: where they land
 

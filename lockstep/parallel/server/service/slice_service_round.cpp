@@ -15,6 +15,7 @@ SliceService::Round& SliceService::round(std::uint64_t number) {
 
 void SliceService::request(int worker, const Header& header, std::span<const std::byte> payload) {
   const RoundRequest request = RoundRequest::decode(payload);
+  ++all_requests_;
   if (!adds_up()) {
     if (!updates_before_) updates_before_ = request.updates * workers_;
     std::map<std::uint64_t, RoundRequest>& of_worker = requests_[index(worker)];
@@ -153,6 +154,7 @@ void SliceService::finish_slice(std::size_t slice, bool changed) {
 }
 
 void SliceService::finish_round() {
+  tell_window(current_);
   rounds_.erase(current_++);
   updated_ = 0;
   squared_ = 0;
