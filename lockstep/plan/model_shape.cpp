@@ -152,12 +152,11 @@ void check_experts(const ModelShape& shape) {
          "a token goes to {} of {} experts; take from 1 to as many as there are",
          shape.experts_per_token, shape.experts);
   }
-  constexpr Count kMostExperts = 65'536;
-  if (shape.experts * shape.layers > kMostExperts) {
+  constexpr Count kMostExperts = 4096;
+  if (shape.experts > kMostExperts) {
     fail(ErrorCode::kInvalidArgument,
-         "{} layers of {} experts are more than the {} experts that are supported; check the "
-         "numbers",
-         shape.layers, shape.experts, kMostExperts);
+         "a layer of {} experts is too wide: at most {} are supported; check the number",
+         shape.experts, kMostExperts);
   }
   if (shape.biases) {
     fail(ErrorCode::kInvalidArgument, "models of family {} have no biases; leave them out",

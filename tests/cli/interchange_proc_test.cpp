@@ -119,11 +119,11 @@ TEST_F(InterchangeCommands, DoNotBelieveFiles) {
   refused("config.json", changed("\"n_embd\": 32", "\"n_embd\": 64"), 2,
           "does not match the model's");
   refused("config.json", changed("\"n_layer\": 2", "\"n_layer\": 3"), 2, "transformer.h.2");
-  refused("config.json", changed("\"n_layer\": 2", "\"n_layer\": 1"), 1, "transformer.h.1");
+  refused("config.json", changed("\"n_layer\": 2", "\"n_layer\": 1"), 2, "transformer.h.1");
   refused("config.json", changed("\"n_layer\": 2", "\"n_layer\": 2000000000"), 2, "only");
   refused("config.json", changed("\"vocab_size\": 97", "\"vocab_size\": 2147483647"), 2,
           "does not match the model's");
-  refused("config.json", changed("gelu_new", "tanh"), 1, "activation_function");
+  refused("config.json", changed("gelu_new", "tanh"), 2, "activation_function");
   const std::string tensors = read_file(theirs_ / "model.safetensors");
   refused("model.safetensors", tensors.substr(0, tensors.size() - 1), 1, "truncated");
   refused("model.safetensors", std::string(8, '\xff') + tensors.substr(8), 1,

@@ -145,7 +145,7 @@ TEST_F(TrainCommand, RefusedForADeviceThatIsNotThereLeavesNothing) {
   ::setenv("LOCKSTEP_CUDA_MODULE", "/no/such/module.so", 1);
   const int status = wait_for(start(settings("run", "run.device=cuda train.steps=2")));
   ::unsetenv("LOCKSTEP_CUDA_MODULE");
-  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_EQ(WEXITSTATUS(status), 2);
   EXPECT_NE(text_of(folder / "log.txt").find("the CUDA module was not found"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(folder / "run"));
 }

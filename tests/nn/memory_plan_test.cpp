@@ -281,6 +281,10 @@ TEST(Models, OfMoreThanCanBeCountedAreRefused) {
     });
   };
   EXPECT_THAT(translator(1'000'000, 8), HasSubstr("at most 10000"));
+  plan::ModelShape mixture = plan::usual_shape(plan::Family::kMixtral);
+  mixture.experts = 1'000'000;
+  EXPECT_THAT(refusal([&] { make_model(mixture); }),
+              HasSubstr("a layer of 1000000 experts is too wide: at most 4096"));
   EXPECT_THAT(translator(1, std::int64_t{kHuge}), HasSubstr("too many digits"));
   EXPECT_EQ(translator(2, 8), "nothing was thrown");
 }
