@@ -281,7 +281,7 @@ TEST(Models, OfMoreThanCanBeCountedAreRefused) {
     });
   };
   EXPECT_THAT(translator(1'000'000, 8), HasSubstr("at most 10000"));
-  plan::ModelShape mixture = plan::usual_shape(plan::Family::kMixtral);
+  plan::ModelShape mixture = shape(plan::Family::kMixtral, 2, 8);
   mixture.experts = 1'000'000;
   EXPECT_THAT(refusal([&] { make_model(mixture); }),
               HasSubstr("a layer of 1000000 experts is too wide: at most 4096"));
