@@ -409,8 +409,8 @@ void bind(Config& config, ParallelOptions& options) {
   config.bind("parallel.tensor_chunks", options.tensor_chunks,
               "With parallel.tensor, the chunks of tokens in which products are computed whose "
               "results the ranks of a group sum: the sum of one chunk travels while the next is "
-              "computed. 0: 4 where the ranks of a group are on several nodes, else 1.",
-              {.min = 0, .max = 64});
+              "computed. For groups on several nodes whose ranks have idle cores.",
+              {.min = 1, .max = 64});
   config.bind("parallel.pipeline", options.pipeline,
               "Stages of a pipeline. Each has a run of the model's blocks, and micro-batches go "
               "through them one behind the other. Data parallelism is what ranks / (tensor * "

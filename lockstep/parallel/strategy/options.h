@@ -61,7 +61,7 @@ struct ParallelOptions {
   int check_every = 100;  // steps between comparisons of all workers' parameters; 0: never
   int tensor = 1;         // ranks of a tensor group; every worker is one (nn/tensor_shard.h)
   bool sequence = false;  // whether they divide tokens too
-  int tensor_chunks = 0;  // of tokens, whose sums travel beside the next product; 0: by the links
+  int tensor_chunks = 1;  // of tokens, whose sums travel beside the next product
   int pipeline = 1;       // stages; every worker has one rank, or tensor group, for each
   int context = 1;        // workers that divide the tokens of the same sequences
   int expert = 1;         // workers that divide the experts of a mixture (nn/expert_group.h)

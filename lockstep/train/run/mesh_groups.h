@@ -3,11 +3,8 @@
 // others, and all workers, which data parallelism and ZeRO are for.
 #pragma once
 
-#include <algorithm>
-#include <functional>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/context_axis.h"
@@ -36,7 +33,7 @@ class MeshGroups {
             parallel::queued_group(*tensor_, options, parallel::Queued::kCollectives);
       }
       tensor_axis_.emplace(*tensor_, on_device ? *tensor_on_device_ : *tensor_,
-                           on_device ? 1 : chunks_of(options, *tensor_));
+                           on_device ? 1 : options.tensor_chunks);
     }
     if (options.expert > 1) {
       expert_ = group(plan::Axis::kExpert);
@@ -73,14 +70,6 @@ class MeshGroups {
   Communicator* workers() const { return workers_; }
 
  private:
-  // A sum inside a node takes cores, and nothing is won by making it beside a product.
-  static int chunks_of(const parallel::ParallelOptions& options, const Communicator& group) {
-    if (options.tensor_chunks > 0) return options.tensor_chunks;
-    const std::vector<int> nodes = group.machines();
-    const bool across = std::ranges::adjacent_find(nodes, std::not_equal_to{}) != nodes.end();
-    return across ? 4 : 1;
-  }
-
   std::unique_ptr<Communicator> tensor_;
   std::unique_ptr<Communicator> context_;
   std::unique_ptr<Communicator> expert_;
