@@ -40,7 +40,7 @@ enum class Objective : std::uint8_t {
 struct Dataset {
   std::shared_ptr<const data::Tokenizer> tokenizer;  // nullptr: token files without one, tables
   std::optional<data::TokenFile> training;
-  std::string text;  // data.text, where `training` was made of it
+  std::string text;                           // data.text, where `training` was made of it
   std::optional<data::TokenFile> validation;  // absent: the end of the training data is held back
   // Of data.mixture: what each file would be alone, with its weight; `training` and `validation`
   // are absent then.
