@@ -60,7 +60,7 @@ bool DriftMirror::copy(std::uint64_t rounds) {
   return true;
 }
 
-// Whoever loses a rank that the run needs learns of it from the servers.
+// A worker that loses a rank that the run needs hears of it from the servers.
 void DriftMirror::run() {
   RunGroup group(group_.get());
   try {

@@ -20,9 +20,9 @@ class SliceWindow final : public ServedStates {
 
   // Called by the server. It has these slices.
   void open(std::shared_ptr<const SliceStore> store);
-  // It has done so many rounds; 0: it has all states.
+  // It has done that many rounds; 0: it has all states.
   void finish(std::uint64_t rounds);
-  // Between two updates: does what copy() waits for, where so many rounds were asked for.
+  // Between two updates: does what copy() waits for, where that many rounds were asked for.
   void serve(std::uint64_t rounds);
   // `wake` makes it call serve(); empty: it does no more.
   void set_wake(std::function<void()> wake);
