@@ -16,6 +16,7 @@
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/base/file/fd.h"
@@ -60,6 +61,20 @@ inline std::vector<pid_t> processes_with(const std::string& variable) {
   return found;
 }
 
+// The environment of this process, in which `variables` replace those of the same name.
+inline std::vector<std::string> with_variables(const std::vector<std::string>& variables) {
+  const auto name_of = [](std::string_view variable) {
+    return variable.substr(0, variable.find('='));
+  };
+  std::vector<std::string> environment = variables;
+  for (char** at = environ; *at != nullptr; ++at) {
+    const bool is_replaced = std::ranges::any_of(
+        variables, [&](const std::string& one) { return name_of(one) == name_of(*at); });
+    if (!is_replaced) environment.emplace_back(*at);
+  }
+  return environment;
+}
+
 // Standard output and error go to files; $DIR is a folder of the job's own. All processes of the
 // job can be found by a mark in their environment.
 class Launched {
@@ -73,10 +88,9 @@ class Launched {
     request.program = in_build("lockstep");
     request.arguments = {"lockstep", "launch"};
     request.arguments.insert(request.arguments.end(), arguments.begin(), arguments.end());
-    for (char** at = environ; *at != nullptr; ++at) request.environment.emplace_back(*at);
-    request.environment.push_back("DIR=" + folder().string());
-    request.environment.push_back(mark_);
-    request.environment.insert(request.environment.end(), variables.begin(), variables.end());
+    variables.push_back("DIR=" + folder().string());
+    variables.push_back(mark_);
+    request.environment = with_variables(variables);
     std::ofstream(folder() / "stdin") << input;
     const UniqueFd in(::open((folder() / "stdin").c_str(), O_RDONLY | O_CLOEXEC));
     const UniqueFd out(::open((folder() / "stdout").c_str(), O_CREAT | O_WRONLY | O_CLOEXEC, 0600));

@@ -112,7 +112,7 @@ CudaCommunicator::CudaCommunicator(std::unique_ptr<Communicator> host,
   peers_.slot_bytes = slot_bytes_of(most_blocks_);
   if (memory_.shares_with_processes() && rank() == 0) warn_of_turns(memory_.sharers());
   if (memory_.shares_process()) {
-    late_frees_.emplace();
+    thread_ranks_.emplace();
     for (cudaEvent_t& one : paces_) {
       check(cudaEventCreateWithFlags(&one, cudaEventDisableTiming), "making an event");
     }

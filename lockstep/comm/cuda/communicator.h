@@ -90,7 +90,7 @@ class CudaCommunicator final : public Communicator {
   std::optional<PeerMemory::Allocation> staging_;
   std::optional<Mailbox> mailbox_;
   cudaStream_t stream_ = nullptr;  // of calls outside of tasks
-  std::optional<LateFrees> late_frees_;
+  std::optional<ThreadRanks> thread_ranks_;
   std::array<cudaEvent_t, 2> paces_{};
   std::size_t queued_ = 0;
   std::atomic<std::uint64_t> bytes_sent_{0};

@@ -39,16 +39,40 @@ void* allocate_or_null(std::size_t bytes) {
   return data;
 }
 
-bool is_on_current_gpu(const void* data) {
+enum class Reach { kOwnGpu, kPinned, kOther };
+
+Reach reach_of(const void* data) {
   int device = 0;
   cudaPointerAttributes attributes{};
   check(cudaGetDevice(&device), "asking for the current GPU");
   check(cudaPointerGetAttributes(&attributes, data), "asking where memory lies");
-  return attributes.type == cudaMemoryTypeDevice && attributes.device == device;
+  if (attributes.type == cudaMemoryTypeHost) return Reach::kPinned;
+  const bool is_own = attributes.type == cudaMemoryTypeDevice && attributes.device == device;
+  return is_own ? Reach::kOwnGpu : Reach::kOther;
+}
+
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  check(cudaStreamIsCapturing(stream, &status), "asking for the state of a stream");
+  return status != cudaStreamCaptureStatusNone;
+}
+
+// Where ranks are threads of one process, a copy of one rank that waits for a collective must not
+// hold up the rank that the collective waits for. The copy engines take copies of all streams in
+// turn, so kernels copy from and to pinned memory. A copy from or to pageable memory waits within
+// CUDA, where it keeps other threads out, so it is queued when nothing is left to wait for.
+void copy_beside_other_ranks(std::byte* to, const std::byte* from, std::size_t bytes,
+                             cudaStream_t stream) {
+  if (reach_of(to) != Reach::kOther && reach_of(from) != Reach::kOther) {
+    return copy_on_gpu(to, from, bytes, stream);
+  }
+  if (!is_capturing(stream)) check(cudaStreamSynchronize(stream), "work on the GPU");
+  check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "a copy from or to the GPU");
 }
 
 void copy_apart(std::byte* to, const std::byte* from, std::size_t bytes, cudaStream_t stream) {
-  if (is_on_current_gpu(to) && is_on_current_gpu(from)) {
+  if (ranks_are_threads()) return copy_beside_other_ranks(to, from, bytes, stream);
+  if (reach_of(to) == Reach::kOwnGpu && reach_of(from) == Reach::kOwnGpu) {
     return copy_on_gpu(to, from, bytes, stream);
   }
   check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream), "a copy from or to the GPU");
@@ -72,7 +96,7 @@ void copy_overlapping(std::byte* to, const std::byte* from, std::size_t bytes,
   check(cudaFreeAsync(beside, stream), "freeing the memory of a copy that overlaps");
 }
 
-// What was given back while a LateFrees lives.
+// What was given back while a ThreadRanks lives.
 struct Late {
   std::mutex mutex;
   int holders = 0;
@@ -196,17 +220,17 @@ void free_pinned(std::byte* data) noexcept {
   free_now_or_late(data, [](void* memory) { return cudaFreeHost(memory); });
 }
 
-bool frees_are_late() {
+bool ranks_are_threads() {
   const std::lock_guard lock(late().mutex);
   return late().holders > 0;
 }
 
-LateFrees::LateFrees() {
+ThreadRanks::ThreadRanks() {
   const std::lock_guard lock(late().mutex);
   ++late().holders;
 }
 
-LateFrees::~LateFrees() {
+ThreadRanks::~ThreadRanks() {
   std::vector<std::pair<void*, cudaError_t (*)(void*)>> frees;
   {
     const std::lock_guard lock(late().mutex);

@@ -17,17 +17,18 @@ void free_pinned(std::byte* data) noexcept;
 void pin(std::byte* data, std::size_t bytes);
 void unpin(std::byte* data) noexcept;
 
-// While one lives, memory of GPUs and pinned memory are freed later, when the last has ended. A
-// free waits for all kernels of the process. Where ranks are threads of one process, a kernel of
-// one may wait for a kernel that another has yet to launch, which in turn waits for the free.
-class LateFrees {
+// Lives while ranks are threads of this process. A kernel of one of them may wait for a kernel that
+// another has yet to launch, so the other must not be made to wait for the first. Memory of GPUs
+// and pinned memory are freed when the last ThreadRanks has ended, since a free waits for all
+// kernels of the process; copies do not use the copy engines where a kernel can do them.
+class ThreadRanks {
  public:
-  LateFrees();
-  ~LateFrees();
-  LateFrees(const LateFrees&) = delete;
-  LateFrees& operator=(const LateFrees&) = delete;
+  ThreadRanks();
+  ~ThreadRanks();
+  ThreadRanks(const ThreadRanks&) = delete;
+  ThreadRanks& operator=(const ThreadRanks&) = delete;
 };
 // Whether one lives.
-bool frees_are_late();
+bool ranks_are_threads();
 
 }  // namespace lockstep::cuda

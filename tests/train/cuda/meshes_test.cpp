@@ -2,8 +2,9 @@
 // pipelines have the losses of one rank, and ranks take the memory that is planned.
 //
 // Ranks of processes are what users have. Ranks that are threads share one CUDA context, in which
-// the first use of a kernel may wait for a collective that waits for this rank; so all kernels are
-// loaded before.
+// the first use of a kernel may wait for a collective that waits for this rank. So lockstep's
+// kernels are loaded before, and a run of one rank, whose products have the same shapes, loads
+// cuBLASLt's.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -216,20 +217,20 @@ TEST_F(CudaMeshes, ExpertGroupsFollowOneRank) {
     Settings settings = kMixtral;
     settings.push_back("train.expert_capacity=" + capacity);
     const std::string one = "one" + capacity;
-    run_threads_of(one, {}, kSteps, settings);
+    run_processes(one, {}, kSteps, settings);
     const Curve alone = curve(one);
     ASSERT_EQ(alone.losses.size(), static_cast<std::size_t>(kSteps));
     int number = 0;
     for (const Mesh& mesh : kOfExperts) {
       SCOPED_TRACE(mesh.text());
       const std::string dir = "mesh" + capacity + "-" + std::to_string(number++);
-      run_threads_of(dir, mesh, kSteps, settings);
+      run_processes(dir, mesh, kSteps, settings);
       expect_near(curve(dir), alone, 1e-5);
     }
   }
 }
 
-TEST_F(CudaMeshes, ExpertGroupsOfProcessesFollowOneRank) {
+TEST_F(CudaMeshes, ExpertGroupsInHalfPrecisionFollowOneRank) {
   Settings settings = kMixtral;
   settings.push_back("train.precision=bf16");
   run_processes("one", {}, kSteps, settings);
@@ -253,7 +254,7 @@ TEST_F(CudaMeshes, OffloadFollowsTheMeshWithoutIt) {
         Mesh{.pipeline = 2}, Mesh{.data = 2, .zero = 1, .expert = 2}}) {
     const Settings model = mesh.expert > 1 ? kMixtral : Settings{"model.family=llama"};
     const std::string without = "without" + std::to_string(number);
-    run_threads_of(without, mesh, kSteps, model);
+    run_processes(without, mesh, kSteps, model);
     ASSERT_FALSE(curve(without).losses.empty());
     for (const Settings& tiers : {optimizer, file, all}) {
       if (mesh.pipeline > 1 && tiers.size() > 1) continue;  // refused
@@ -261,7 +262,7 @@ TEST_F(CudaMeshes, OffloadFollowsTheMeshWithoutIt) {
       Settings settings = model;
       settings.insert(settings.end(), tiers.begin(), tiers.end());
       const std::string dir = "mesh" + std::to_string(number++);
-      run_threads_of(dir, mesh, kSteps, settings);
+      run_processes(dir, mesh, kSteps, settings);
       expect_near(curve(dir), curve(without), 1e-5);
     }
   }
@@ -320,7 +321,9 @@ TrainOptions tiny(const Mesh& mesh, plan::Precision precision) {
   return options;
 }
 
+// Without cuBLASLt, whose kernels are loaded at their first use.
 TEST_F(CudaMeshes, AllocateWhatIsPlanned) {
+  ::setenv("LOCKSTEP_CUBLASLT", "0", 1);
   const Mesh meshes[] = {kOfTwo[0],  kOfTwo[1],     kOfFour[0],   kOfFour[1],
                          kOfFour[2], kOfExperts[0], kOfExperts[4]};
   for (const Mesh& mesh : meshes) {
@@ -366,6 +369,7 @@ TEST_F(CudaMeshes, AllocateWhatIsPlanned) {
       });
     }
   }
+  ::unsetenv("LOCKSTEP_CUBLASLT");
 }
 
 }  // namespace

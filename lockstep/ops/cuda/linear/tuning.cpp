@@ -148,7 +148,7 @@ std::optional<Fastest> fastest(Plan& plan, std::span<const Algorithm> algorithms
   if (!plan.product().adds || operands.c != operands.d) return measure(operands);
 
   // An allocation may wait for the kernel of another rank, which waits for this one's.
-  if (cuda::frees_are_late()) return std::nullopt;
+  if (cuda::ranks_are_threads()) return std::nullopt;
   const StandIn stand_in(plan.product(), context.stream);
   if (stand_in.data() == nullptr) return std::nullopt;
   Operands apart = operands;
