@@ -90,7 +90,7 @@ void check_turns(const FieldCheck& fields, const Op& op, std::int64_t turned) {
   fields.number(op.theta > 0, "theta", op.theta, "more than 0");
   fields.number(op.amplitude > 0, "amplitude", op.amplitude, "more than 0");
   if (is_given(op.slowing)) {
-    fields.expect({"slowing", op.slowing}, {turned / 2}, {DType::kF32}, "for every pair");
+    fields.expect_on_host({"slowing", op.slowing}, {turned / 2}, {DType::kF32}, "for every pair");
   }
   fields.number(scaling.factor > 0, "scaling.factor", scaling.factor, "more than 0");
   if (scaling.original_positions <= 0) return;

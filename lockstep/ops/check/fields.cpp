@@ -97,6 +97,20 @@ void FieldCheck::expect_elements(const Field& field, std::size_t elements, Types
   device_and_type(field, types, because);
 }
 
+void FieldCheck::expect_on_host(const Field& field, Extents extents, Types types,
+                                std::string_view because) const {
+  if (!matches(field.tensor.shape(), extents)) {
+    refuse(field, extents_text(extents), types, because);
+  }
+  if (field.tensor.device() != Device{}) {
+    fail(ErrorCode::kInvalidArgument, "{}: {} lies on {}, expected it in host memory", operation_,
+         field.name, name(field.tensor.device()));
+  }
+  if (!contains(types, field.tensor.dtype())) {
+    refuse(field, field.tensor.shape().text(), types, because);
+  }
+}
+
 DType FieldCheck::compute_type(const Field& field) const {
   if (accepts_.f64) {
     device_and_type(field, {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}, {});

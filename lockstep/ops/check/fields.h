@@ -35,6 +35,9 @@ class FieldCheck {
   // The same where only the number of elements counts.
   void expect_elements(const Field& field, std::size_t elements, Types types,
                        std::string_view because = {}) const;
+  // The same for a field in host memory, wherever the operation runs.
+  void expect_on_host(const Field& field, Extents extents, Types types,
+                      std::string_view because = {}) const;
   // That the field is of a compute type, of any shape; returns the type.
   DType compute_type(const Field& field) const;
 

@@ -191,7 +191,16 @@ void CudaOps::run(const ops::AttentionBackward& call) {
   scratch_memory(scratch(call.shape));
   run_checked(call);
 }
-void CudaOps::run(const ops::Rotary& call) { check_and_run(call); }
+void CudaOps::run(const ops::Rotary& call) {
+  check(call);
+  if (call.slowing.elements() > kMostSlowedPairs) {
+    fail(ErrorCode::kUnsupported,
+         "rotary: a GPU slows down at most {} pairs of a head each by its own factor, not {}; use "
+         "the CPU",
+         kMostSlowedPairs, call.slowing.elements());
+  }
+  run_checked(call);
+}
 void CudaOps::run(const ops::LogitStatistics& call) { check_and_run(call); }
 void CudaOps::run(const ops::CrossEntropy& call) { check_and_run(call); }
 void CudaOps::run(const ops::SquaredError& call) { check_and_run(call); }

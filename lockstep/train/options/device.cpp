@@ -40,9 +40,6 @@ std::string unserved_by_gpu(const TrainOptions& options) {
         "models of family {}, whose attention has biases by distance; take another family",
         name(family_of(options)));
   }
-  if (options.model.rope_scaling == RopeScaling::kLongRope) {
-    return "model.rope_scaling = \"longrope\"; its factors are in host memory";
-  }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
       options.parallel.compression.compression != parallel::Compression::kNone) {
     return fmt::format("parallel.compression = \"{}\" with parameter servers; leave it out",

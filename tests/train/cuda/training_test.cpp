@@ -166,6 +166,27 @@ TEST_F(CudaTraining, OtherFamiliesFollowTheCpusCurveHoweverMuchIsRecomputed) {
   }
 }
 
+// In sequences that are short for it, and in longer ones.
+TEST_F(CudaTraining, LongRopeFollowsTheCpusCurve) {
+  for (const int original : {4, 8}) {
+    TrainOptions options = tiny_options();
+    options.model.family = ModelFamily::kPhi3;
+    options.model.rope_scaling = RopeScaling::kLongRope;
+    options.model.rope.original_positions = original;
+    options.model.rope_short_factors = {1, 1.5, 2, 2.5};
+    options.model.rope_long_factors = {2, 3, 5, 8};
+    options.model.rope_attention_factor = 1.2;
+    const auto gpu = make_cuda_ops(0);
+    const auto cpu = make_cpu_ops(2);
+    const Trained there = trained(*gpu, options, 8);
+    const Trained here = trained(*cpu, options, 8);
+    for (std::size_t i = 0; i < here.losses.size(); ++i) {
+      EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3) << original << ", step " << i + 1;
+    }
+    EXPECT_EQ(trained(*gpu, options, 8), there) << original;
+  }
+}
+
 TEST_F(CudaTraining, ExpertsThatDropRowsFollowTheCpusCurve) {
   for (const double capacity : {0.5, 1.0, 2.0}) {
     TrainOptions options = tiny_options();
