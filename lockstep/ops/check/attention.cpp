@@ -59,7 +59,6 @@ void check_inputs(const FieldCheck& fields, const Op& op) {
   fields.softcap("softcap", op.softcap);
   fields.number(shape.distances == 0 || op.softcap == 0, "softcap", static_cast<double>(op.softcap),
                 "0 with a bias");
-  fields.not_on_gpu(shape.distances > 0, "biases by distance");
   fields.dropout(op.dropout);
   const DType type = fields.compute_type({"q", op.q.rows});
   if (type != shape.dtype) {
@@ -237,7 +236,6 @@ namespace {
 // A table of buckets and all heads, and biases of some of these.
 void check_relative_bias(const FieldCheck& fields, const RelativeBuckets& buckets,
                          const Field& table, const Field& bias, std::int64_t first_head) {
-  fields.not_on_gpu(true, "biases by distance");
   fields.number(are_valid(buckets), "buckets.count", static_cast<double>(buckets.count),
                 "an even number of 4 or more, less than twice buckets.max_distance");
   const DType type = fields.compute_type(table);

@@ -181,11 +181,6 @@ void FieldCheck::softcap(std::string_view field, double cap) const {
   number(cap >= 0 && std::isfinite(cap), field, cap, "0 or more, and finite");
 }
 
-void FieldCheck::not_on_gpu(bool asked, std::string_view what) const {
-  if (!asked || accepts_.device.kind == DeviceKind::kCpu) return;
-  fail(ErrorCode::kUnsupported, "{}: a GPU has no {}; compute on the CPU", operation_, what);
-}
-
 void FieldCheck::columns(std::string_view name, const Heads& heads, std::int64_t columns) const {
   const std::int64_t width = heads.rows.shape()[1];
   if (heads.first >= 0 && columns <= width && heads.first <= width - columns) return;
