@@ -371,7 +371,7 @@ struct Rotary {
   std::int64_t first_position = 0;  // for rows that continue others, as in text generation
   float theta = 10000;
   RotaryScaling scaling = {};
-  Tensor slowing = {};  // f32 [head_size / 2]; optional
+  Tensor slowing = {};  // f32 [head_size / 2], in host memory on every device; optional
   float amplitude = 1;
   bool backward = false;
 };

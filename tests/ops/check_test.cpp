@@ -111,6 +111,23 @@ TEST_F(Check, RefusesAPartOfOutputsThatAreNotThere) {
               AllOf(HasSubstr("dbias is [8] f32, expected [5] f32"), HasSubstr("as dweight is")));
 }
 
+// The factors by which pairs turn slower, wherever the operation runs.
+TEST_F(Check, TakesASlowingOfEveryPairInHostMemory) {
+  Rotary op{.x = {next({3, 8}), 0}, .heads = 2, .head_size = 4, .sequence = 3};
+  op.slowing = next({3});
+  EXPECT_EQ(refusal(op), "rotary: slowing is [3] f32, expected [2] f32 for every pair");
+  op.slowing = next({2}, DType::kBF16);
+  EXPECT_EQ(refusal(op), "rotary: slowing is [2] bf16, expected [2] f32 for every pair");
+  const Tensor factors = next({2});
+  op.slowing = Tensor(factors.data(), DType::kF32, {2}, {DeviceKind::kCuda, 0});
+  EXPECT_EQ(refusal(op), "rotary: slowing lies on cuda:0, expected it in host memory");
+  op.slowing = factors;
+  EXPECT_EQ(refusal(op), "was not refused");
+  const Device gpu{DeviceKind::kCuda, 0};
+  op.x.rows = Tensor(op.x.rows.data(), DType::kF32, {3, 8}, gpu);
+  EXPECT_EQ(refusal(op, {.device = gpu}), "was not refused");
+}
+
 TEST_F(Check, RefusesADropoutThatKeepsNothingOrBeginsWithinABlock) {
   Drop drop{.x = next({4}), .y = next({4})};
   for (const double probability : {-0.1, 1.0, std::numeric_limits<double>::quiet_NaN()}) {

@@ -143,7 +143,6 @@ OpCase attention_case(const AttentionOptions& options) {
   for (const HeadField& field : head_fields(options)) gradient.inputs.push_back(field.name);
   if (shape.distances > 0) {
     gradient.inputs.push_back("bias");
-    one.on_gpu = false;
   }
   gradient.backward = [options](Ops& ops, const Tensors& t) {
     run_attention_backward(ops, t, options);
@@ -174,7 +173,6 @@ OpCase attention_backward_case(const AttentionOptions& options) {
     one.fields.push_back(
         output("dbias", statistic(shape.dtype), bias_shape(options),
                {.relative = 8, .noise = 64 + 16 * std::sqrt(terms), .coarse = 48}));
-    one.on_gpu = false;
   }
   one.prepare = [options](Ops& ops, const Tensors& t) { run_attention(ops, t, options); };
   one.run = [options](Ops& ops, const Tensors& t) { run_attention_backward(ops, t, options); };
@@ -288,6 +286,14 @@ std::vector<AttentionOptions> odd_biases(DType dtype) {
       {.shape = shape(1, 131, 131, 2, 1, 32, true, 257), .mask = true, .dropout = 0.1},
       {.shape = shape(3, 150, 150, 1, 1, 64, false, 61), .mask = true},
       {.shape = shape(1, 70, 150, 1, 1, 80, false, 101)},
+      // Tiles of GPUs have 32, 64 or 128 queries and keys.
+      {.shape = shape(1, 64, 64, 2, 2, 16, false, 1)},
+      {.shape = shape(1, 33, 65, 4, 2, 24, false, 255), .mask = true},
+      {.shape = shape(2, 129, 127, 2, 1, 64, true, 63)},
+      {.shape = shape(1, 128, 192, 2, 2, 128, true, 129), .mask = true},
+      {.shape = shape(1, 70, 40, 2, 1, 96, false, 31)},
+      {.shape = shape(1, 66, 66, 1, 1, 136, true, 65), .packed = true},
+      {.shape = shape(1, 200, 200, 2, 1, 8, false, 1001), .dropout = 0.3, .packed = true},
   };
 }
 

@@ -44,10 +44,8 @@ OpCase step_case(DType dtype, const Step& step) {
       updated("cache", dtype, {step.batch, step.positions, 2 * step.key_columns()}, normal(),
               stored),
       output("out", dtype, {step.batch, step.query_columns()}, attended)};
-  if (step.longrope) {
-    one.fields.push_back(input("slowing", DType::kF32, {step.turned() / 2}, uniform(1, 4)));
-  }
-  one.run = [step](Ops& ops, const Tensors& t) {
+  const Slowing slowing(step.longrope ? step.turned() / 2 : 0);
+  one.run = [step, slowing](Ops& ops, const Tensors& t) {
     ops.run(ops::DecodeAttention{.heads = step.heads,
                                  .kv_heads = step.kv_heads,
                                  .head_size = step.head_size,
@@ -57,7 +55,7 @@ OpCase step_case(DType dtype, const Step& step) {
                                  .rotary = step.rotary,
                                  .rotary_size = step.rotary_size,
                                  .scaling = step.scaling,
-                                 .slowing = step.longrope ? t["slowing"] : Tensor(),
+                                 .slowing = slowing.tensor(),
                                  .amplitude = step.longrope ? 1.2f : 1,
                                  .lengths = t["lengths"],
                                  .packed = t["packed"],

@@ -125,7 +125,6 @@ struct OpCase {
   std::optional<double> bytes_moved = {};  // where it is not what the fields say
   // Where peers have the operation: attention without mask and dropout.
   std::optional<ops::AttentionShape> attention = {};
-  bool on_gpu = true;  // a GPU has it; else it refuses with Error(kUnsupported)
 
   // What must be read and written: inputs and outputs once, what is updated twice.
   double bytes() const;

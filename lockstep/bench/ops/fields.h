@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "lockstep/bench/ops/description.h"
 
@@ -56,6 +58,27 @@ double unit(DType dtype);
 inline double noise_of_sum(std::int64_t terms) {
   return 8 + 4 * std::sqrt(static_cast<double>(terms));
 }
+
+// A slowing of every pair, from 1 to 4, in host memory as rotary positions take it. Cases hold it,
+// since fields lie on the device.
+class Slowing {
+ public:
+  explicit Slowing(std::int64_t pairs) : factors_(static_cast<std::size_t>(pairs)) {
+    constexpr double kGoldenRatio = 0.6180339887498949;
+    for (std::size_t i = 0; i < factors_.size(); ++i) {
+      const double turned = kGoldenRatio * static_cast<double>(i + 1);
+      factors_[i] = static_cast<float>(1 + 3 * (turned - std::floor(turned)));
+    }
+  }
+  // Only to be read.
+  Tensor tensor() const {
+    auto* data = reinterpret_cast<std::byte*>(const_cast<float*>(factors_.data()));
+    return {data, DType::kF32, {static_cast<std::int64_t>(factors_.size())}};
+  }
+
+ private:
+  std::vector<float> factors_;
+};
 
 // Shapes of GPT-2 124M on 4 x 1024 tokens, what is timed.
 struct Typical {

@@ -151,7 +151,6 @@ bool run_ops_on_gpu(const GpuOpsPlan& plan) {
   for (const OpDescription& description : plan.ops) {
     for (const DType dtype : plan.dtypes) {
       for (const OpCase& one : description.large.cases(dtype)) {
-        if (!one.on_gpu) continue;
         times.push_back(time_large(*ops, description, one, dtype, timing));
         print_at_once(gpu_line(times.back(), ceiling));
       }

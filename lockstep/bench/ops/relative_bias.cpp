@@ -51,7 +51,6 @@ OpCase bias_case(DType dtype, const Biases& biases) {
                                           .first_head = biases.first_head,
                                           .dtable = t["dtable"]});
       }};
-  one.on_gpu = false;
   return one;
 }
 
@@ -67,7 +66,6 @@ OpCase bias_backward_case(DType dtype, DType gradient, const Biases& biases) {
                                       .first_head = biases.first_head,
                                       .dtable = t["dtable"]});
   };
-  one.on_gpu = false;
   return one;
 }
 

@@ -43,10 +43,8 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
                                 16 + 8 * static_cast<double>(turn.first_position + turn.sequence)};
   one.fields = {updated("x", dtype, {turn.batch * turn.sequence, turn.columns()}, normal(),
                         tolerance, Freedom::kExtents)};
-  if (turn.longrope) {
-    one.fields.push_back(input("slowing", DType::kF32, {turn.head_size / 2}, uniform(1, 4)));
-  }
-  const auto run = [turn](Ops& ops, const Tensors& t, const Tensor& rows, bool backward) {
+  const Slowing slowing(turn.longrope ? turn.head_size / 2 : 0);
+  const auto run = [turn, slowing](Ops& ops, const Tensor& rows, bool backward) {
     ops.run(ops::Rotary{.x = {rows, turn.first},
                         .heads = turn.heads,
                         .head_size = turn.head_size,
@@ -54,14 +52,14 @@ OpCase rotary_case(DType dtype, const Turn& turn) {
                         .sequence = turn.sequence,
                         .first_position = turn.first_position,
                         .scaling = turn.scaling,
-                        .slowing = turn.longrope ? t["slowing"] : Tensor(),
+                        .slowing = slowing.tensor(),
                         .amplitude = turn.longrope ? 1.2f : 1,
                         .backward = backward});
   };
-  one.run = [run, turn](Ops& ops, const Tensors& t) { run(ops, t, t["x"], turn.backward); };
+  one.run = [run, turn](Ops& ops, const Tensors& t) { run(ops, t["x"], turn.backward); };
   one.gradient = Gradient{
       .inputs = {"x"}, .outputs = {"x"}, .backward = [run, turn](Ops& ops, const Tensors& t) {
-        run(ops, t, t["dx"], !turn.backward);
+        run(ops, t["dx"], !turn.backward);
       }};
   return one;
 }

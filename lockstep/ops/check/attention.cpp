@@ -59,7 +59,6 @@ void check_inputs(const FieldCheck& fields, const Op& op) {
   fields.softcap("softcap", op.softcap);
   fields.number(shape.distances == 0 || op.softcap == 0, "softcap", static_cast<double>(op.softcap),
                 "0 with a bias");
-  fields.not_on_gpu(shape.distances > 0, "biases by distance");
   fields.dropout(op.dropout);
   const DType type = fields.compute_type({"q", op.q.rows});
   if (type != shape.dtype) {
@@ -90,7 +89,7 @@ void check_turns(const FieldCheck& fields, const Op& op, std::int64_t turned) {
   fields.number(op.theta > 0, "theta", op.theta, "more than 0");
   fields.number(op.amplitude > 0, "amplitude", op.amplitude, "more than 0");
   if (is_given(op.slowing)) {
-    fields.expect({"slowing", op.slowing}, {turned / 2}, {DType::kF32}, "for every pair");
+    fields.expect_on_host({"slowing", op.slowing}, {turned / 2}, {DType::kF32}, "for every pair");
   }
   fields.number(scaling.factor > 0, "scaling.factor", scaling.factor, "more than 0");
   if (scaling.original_positions <= 0) return;
@@ -237,7 +236,6 @@ namespace {
 // A table of buckets and all heads, and biases of some of these.
 void check_relative_bias(const FieldCheck& fields, const RelativeBuckets& buckets,
                          const Field& table, const Field& bias, std::int64_t first_head) {
-  fields.not_on_gpu(true, "biases by distance");
   fields.number(are_valid(buckets), "buckets.count", static_cast<double>(buckets.count),
                 "an even number of 4 or more, less than twice buckets.max_distance");
   const DType type = fields.compute_type(table);

@@ -97,6 +97,20 @@ void FieldCheck::expect_elements(const Field& field, std::size_t elements, Types
   device_and_type(field, types, because);
 }
 
+void FieldCheck::expect_on_host(const Field& field, Extents extents, Types types,
+                                std::string_view because) const {
+  if (!matches(field.tensor.shape(), extents)) {
+    refuse(field, extents_text(extents), types, because);
+  }
+  if (field.tensor.device() != Device{}) {
+    fail(ErrorCode::kInvalidArgument, "{}: {} lies on {}, expected it in host memory", operation_,
+         field.name, name(field.tensor.device()));
+  }
+  if (!contains(types, field.tensor.dtype())) {
+    refuse(field, field.tensor.shape().text(), types, because);
+  }
+}
+
 DType FieldCheck::compute_type(const Field& field) const {
   if (accepts_.f64) {
     device_and_type(field, {DType::kF32, DType::kBF16, DType::kF16, DType::kF64}, {});
@@ -165,11 +179,6 @@ void FieldCheck::partial_rotary(std::string_view field, std::int64_t size,
 
 void FieldCheck::softcap(std::string_view field, double cap) const {
   number(cap >= 0 && std::isfinite(cap), field, cap, "0 or more, and finite");
-}
-
-void FieldCheck::not_on_gpu(bool asked, std::string_view what) const {
-  if (!asked || accepts_.device.kind == DeviceKind::kCpu) return;
-  fail(ErrorCode::kUnsupported, "{}: a GPU has no {}; compute on the CPU", operation_, what);
 }
 
 void FieldCheck::columns(std::string_view name, const Heads& heads, std::int64_t columns) const {

@@ -35,6 +35,9 @@ class FieldCheck {
   // The same where only the number of elements counts.
   void expect_elements(const Field& field, std::size_t elements, Types types,
                        std::string_view because = {}) const;
+  // The same for a field in host memory, wherever the operation runs.
+  void expect_on_host(const Field& field, Extents extents, Types types,
+                      std::string_view because = {}) const;
   // That the field is of a compute type, of any shape; returns the type.
   DType compute_type(const Field& field) const;
 
@@ -55,9 +58,6 @@ class FieldCheck {
   void partial_rotary(std::string_view field, std::int64_t size, std::int64_t whole) const;
   // That a soft cap is a number, where there is one.
   void softcap(std::string_view field, double cap) const;
-  // Throws Error(kUnsupported) where a GPU is asked for what it lacks: "attention: a GPU has no
-  // ...".
-  void not_on_gpu(bool asked, std::string_view what) const;
   // That heads lie in rows of a type, with so many columns together.
   void heads(std::string_view name, const Heads& heads, std::int64_t rows, std::int64_t columns,
              DType type) const;

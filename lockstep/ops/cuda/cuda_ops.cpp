@@ -10,6 +10,7 @@
 #include "lockstep/ops/cuda/attention/attention.h"
 #include "lockstep/ops/cuda/attention/decode.h"
 #include "lockstep/ops/cuda/attention/merge.h"
+#include "lockstep/ops/cuda/attention/relative_bias.h"
 #include "lockstep/ops/cuda/elementwise/columns.h"
 #include "lockstep/ops/cuda/elementwise/elementwise.h"
 #include "lockstep/ops/cuda/elementwise/rotary.h"
@@ -191,7 +192,16 @@ void CudaOps::run(const ops::AttentionBackward& call) {
   scratch_memory(scratch(call.shape));
   run_checked(call);
 }
-void CudaOps::run(const ops::Rotary& call) { check_and_run(call); }
+void CudaOps::run(const ops::Rotary& call) {
+  check(call);
+  if (call.slowing.elements() > kMostSlowedPairs) {
+    fail(ErrorCode::kUnsupported,
+         "rotary: a GPU slows down at most {} pairs of a head each by its own factor, not {}; use "
+         "the CPU",
+         kMostSlowedPairs, call.slowing.elements());
+  }
+  run_checked(call);
+}
 void CudaOps::run(const ops::LogitStatistics& call) { check_and_run(call); }
 void CudaOps::run(const ops::CrossEntropy& call) { check_and_run(call); }
 void CudaOps::run(const ops::SquaredError& call) { check_and_run(call); }
@@ -258,9 +268,8 @@ void CudaOps::run(const ops::WeightRows& call) { check_and_run(call); }
 void CudaOps::run(const ops::AddCounts& call) { check_and_run(call); }
 void CudaOps::run(const ops::CountTargets& call) { check_and_run(call); }
 void CudaOps::run(const ops::BalanceExperts& call) { check_and_run(call); }
-// The checks refuse these two.
-void CudaOps::run(const ops::RelativeBias& call) { check(call); }
-void CudaOps::run(const ops::RelativeBiasBackward& call) { check(call); }
+void CudaOps::run(const ops::RelativeBias& call) { check_and_run(call); }
+void CudaOps::run(const ops::RelativeBiasBackward& call) { check_and_run(call); }
 
 std::string CudaOps::implementation(const LinearShape& shape, LinearPass pass) const {
   return linear_.implementation(shape, pass);

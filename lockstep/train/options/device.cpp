@@ -35,14 +35,6 @@ std::string moved_and_quantized(const TrainOptions& options) {
 
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
-  if (const plan::FamilyParts* parts = parts_of(options); parts && parts->relative_bias) {
-    return fmt::format(
-        "models of family {}, whose attention has biases by distance; take another family",
-        name(family_of(options)));
-  }
-  if (options.model.rope_scaling == RopeScaling::kLongRope) {
-    return "model.rope_scaling = \"longrope\"; its factors are in host memory";
-  }
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
       options.parallel.compression.compression != parallel::Compression::kNone) {
     return fmt::format("parallel.compression = \"{}\" with parameter servers; leave it out",

@@ -11,7 +11,6 @@ TEST_P(CudaOp, MatchesTheReferenceAndGivesTheSameBitsAgain) {
   Problems problems;
   for (const DType dtype : kComputeTypes) {
     for (const OpCase& one : GetParam().cases(dtype)) {
-      if (!one.on_gpu) continue;
       const bool goes_on = check_case(problems, GetParam().name, dtype, one, *reference,
                                       {Places::kOdd, Places::kEven});
       if (!goes_on) return;
@@ -20,20 +19,6 @@ TEST_P(CudaOp, MatchesTheReferenceAndGivesTheSameBitsAgain) {
 }
 
 TEST_P(CudaOp, RefusesWhatIsWrongAndWritesNothing) { expect_refusals(gpu_ops(), GetParam()); }
-
-TEST_P(CudaOp, RefusesWhatOnlyTheCpuHas) {
-  for (const OpCase& one : GetParam().cases(DType::kBF16)) {
-    if (one.on_gpu) continue;
-    SCOPED_TRACE(one.name);
-    CaseMemory memory(one, 1, {kGpu, Places::kEven});
-    try {
-      memory.run(gpu_ops());
-      ADD_FAILURE() << "was not refused";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << error.what();
-    }
-  }
-}
 
 INSTANTIATE_TEST_SUITE_P(Described, CudaOp, ::testing::ValuesIn(bench::op_descriptions()),
                          test_name);

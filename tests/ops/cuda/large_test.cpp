@@ -42,7 +42,6 @@ struct Typical {
 std::vector<Typical> all_typical() {
   std::vector<Typical> all;
   for (const OpDescription& description : bench::op_descriptions()) {
-    if (!description.typical(DType::kF32).on_gpu) continue;
     for (const DType dtype : kComputeTypes) all.push_back({description, dtype});
   }
   return all;

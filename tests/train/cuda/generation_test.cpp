@@ -54,9 +54,9 @@ plan::ModelShape shape_of(plan::Family family) {
 // The same parameters on the CPU and on the GPU.
 class Writer {
  public:
-  Writer(plan::Family family, DType dtype, Device device)
+  Writer(plan::Family family, DType dtype, Device device, const nn::ModelOptions& options = {})
       : ops_(make_ops(device, 1)),
-        model_(nn::make_model(shape_of(family))),
+        model_(nn::make_model(shape_of(family), options)),
         weights_(model_, dtype, *ops_) {
     const auto cpu = make_cpu_ops(1);
     nn::Weights made(model_, DType::kF32, *cpu);
@@ -155,6 +155,29 @@ TEST_P(CudaGeneration, TheSecondTextOfADecoderIsWrittenByTheSameSteps) {
   generator.run(options);  // captures steps of another choice
   options.sampling = {.temperature = 1};
   EXPECT_EQ(generator.run(options).tokens, first);
+}
+
+class CudaLongRope : public OnGpu<::testing::Test> {};
+
+// Factors of their own for short texts and for long ones, from captured steps too.
+TEST_F(CudaLongRope, TextsAreThoseOfTheCpuWhetherTheyAreShortOrLong) {
+  const nn::ModelOptions options = {
+      .long_rope = nn::LongRope{.original_positions = 100,
+                                .short_factors = {1, 1.1f, 1.2f, 1.5f, 1.7f, 2, 2.5f, 3},
+                                .long_factors = {1.5f, 2, 3, 4, 5, 7, 11, 16},
+                                .amplitude = 1.2f}};
+  constexpr plan::Family kFamily = plan::Family::kPhi3;
+  Writer cpu(kFamily, DType::kF32, {}, options), gpu(kFamily, DType::kF32, kGpu, options);
+  std::vector<std::string> texts;
+  for (const std::int64_t positions : {std::int64_t{100}, kPositions}) {
+    const auto right = cpu.write({kPrompts[2]}, 1, positions, greedy(60));
+    const auto got = gpu.write({kPrompts[2]}, 1, positions, greedy(60));
+    EXPECT_EQ(got[0].text, right[0].text) << positions << " positions";
+    const auto together = gpu.write({kPrompts[0], kPrompts[2]}, 2, positions, greedy(60));
+    EXPECT_EQ(together[1].text, got[0].text) << positions << " positions";
+    texts.push_back(got[0].text);
+  }
+  EXPECT_NE(texts[0], texts[1]);
 }
 
 }  // namespace

@@ -23,8 +23,8 @@ INSTANTIATE_TEST_SUITE_P(Models, CudaHuggingFace,
                          ::testing::Values("gpt2", "gpt2_relu", "gpt2_gelu", "llama", "llama3",
                                            "bert", "mistral", "mistral_window", "qwen2",
                                            "qwen2_window", "qwen3", "phi3", "phi3_window",
-                                           "gpt_neox", "gpt_neox_serial", "mixtral", "gemma2",
-                                           "gemma2_uncapped"),
+                                           "phi3_short", "phi3_long", "gpt_neox", "gpt_neox_serial",
+                                           "mixtral", "gemma2", "gemma2_uncapped", "t5", "t5_v1_1"),
                          [](const auto& test) { return std::string(test.param); });
 
 }  // namespace

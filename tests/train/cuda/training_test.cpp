@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "lockstep/bench/train/synthetic_batches.h"
 #include "lockstep/tensor/device_memory.h"
 #include "lockstep/tensor/host_view.h"
 #include "lockstep/train/memory/choice.h"
@@ -53,7 +54,6 @@ void expect_near(const std::vector<float>& got, const std::vector<float>& expect
 
 TEST_F(CudaTraining, EveryFamilyHasTheLossesAndGradientsOfTheReference) {
   for (const nn::Tiny tiny : nn::kAllTiny) {
-    if (tiny == nn::Tiny::kT5) continue;  // GPUs refuse it
     for (const nn::Recompute recompute :
          {nn::Recompute::kNone, nn::Recompute::kSelective, nn::Recompute::kFull}) {
       nn::Setup setup = nn::tiny_setup(tiny, DType::kF32);
@@ -166,6 +166,66 @@ TEST_F(CudaTraining, OtherFamiliesFollowTheCpusCurveHoweverMuchIsRecomputed) {
   }
 }
 
+Trained trained_on_random_tokens(Ops& ops, const TrainOptions& options, int steps) {
+  Trainer trainer(options, ops);
+  const bench::SyntheticBatches batches(
+      formula_shape_of(options), trainer.replica().plan().setup.shape, options.batch.accumulation);
+  Trained result;
+  for (int i = 0; i < steps; ++i) result.losses.push_back(trainer.step(batches.all()).loss);
+  result.master = floats_of(trainer.replica().states().master);
+  return result;
+}
+
+// Biases by distance in the encoder and in the decoder, with dropout of their probabilities too.
+TEST_F(CudaTraining, T5FollowsTheCpusCurveHoweverMuchIsRecomputed) {
+  for (const ModelFamily family : {ModelFamily::kT5, ModelFamily::kT5V11}) {
+    for (const double dropout : {0.0, 0.1}) {
+      TrainOptions options = tiny_options();
+      options.model.family = family;
+      options.model.dropout = dropout;
+      options.model.head_size = 8;
+      options.model.relative_buckets = 8;
+      options.model.relative_distance = 5;
+      options.batch.micro = 2;
+      options.batch.accumulation = 2;
+      const auto gpu = make_cuda_ops(0);
+      const auto cpu = make_cpu_ops(2);
+      const Trained there = trained_on_random_tokens(*gpu, options, 8);
+      const Trained here = trained_on_random_tokens(*cpu, options, 8);
+      for (std::size_t i = 0; i < here.losses.size(); ++i) {
+        EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3)
+            << name(family) << ", dropout " << dropout << ", step " << i + 1;
+      }
+      for (const RecomputeChoice recompute : kModes) {
+        options.recompute = recompute;
+        EXPECT_EQ(trained_on_random_tokens(*gpu, options, 8), there)
+            << name(family) << ", dropout " << dropout << ", " << name(recompute);
+      }
+    }
+  }
+}
+
+// In sequences that are short for it, and in longer ones.
+TEST_F(CudaTraining, LongRopeFollowsTheCpusCurve) {
+  for (const int original : {4, 8}) {
+    TrainOptions options = tiny_options();
+    options.model.family = ModelFamily::kPhi3;
+    options.model.rope_scaling = RopeScaling::kLongRope;
+    options.model.rope.original_positions = original;
+    options.model.rope_short_factors = {1, 1.5, 2, 2.5};
+    options.model.rope_long_factors = {2, 3, 5, 8};
+    options.model.rope_attention_factor = 1.2;
+    const auto gpu = make_cuda_ops(0);
+    const auto cpu = make_cpu_ops(2);
+    const Trained there = trained(*gpu, options, 8);
+    const Trained here = trained(*cpu, options, 8);
+    for (std::size_t i = 0; i < here.losses.size(); ++i) {
+      EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3) << original << ", step " << i + 1;
+    }
+    EXPECT_EQ(trained(*gpu, options, 8), there) << original;
+  }
+}
+
 TEST_F(CudaTraining, ExpertsThatDropRowsFollowTheCpusCurve) {
   for (const double capacity : {0.5, 1.0, 2.0}) {
     TrainOptions options = tiny_options();
@@ -232,6 +292,24 @@ TEST_F(CudaTraining, UsesThePlannedBytesToTheByte) {
             << plan::name(precision) << ", " << name(family) << ", " << name(recompute);
       }
     }
+  }
+}
+
+TEST_F(CudaTraining, UsesThePlannedBytesForBiasesAndLongRopeToo) {
+  for (const ModelFamily family : {ModelFamily::kT5, ModelFamily::kPhi3}) {
+    TrainOptions options = fp8_test::options_of(Precision::kBf16, family);
+    if (family == ModelFamily::kPhi3) {
+      options.model.rope_scaling = RopeScaling::kLongRope;
+      options.model.rope.original_positions = 4;
+      options.model.rope_short_factors = {1, 1, 1, 1, 1, 1, 1, 1};
+      options.model.rope_long_factors = {2, 2, 2, 2, 3, 3, 3, 3};
+    }
+    const auto gpu = make_cuda_ops(0);
+    const std::size_t before = memory_in_use(kGpu);
+    Trainer trainer(options, *gpu);
+    trainer.start();
+    EXPECT_EQ(memory_in_use(kGpu) - before, trainer.replica().plan().bytes(Tier::kDevice))
+        << name(family);
   }
 }
 

@@ -46,10 +46,6 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.strategy = parallel::StrategyKind::kParameterServer;
          o.parallel.compression.compression = parallel::Compression::kInt8;
        }},
-      {"models of family t5, whose attention has biases by distance",
-       [](TrainOptions& o) { o.model.family = ModelFamily::kT5; }},
-      {"models of family t5-v1.1, whose attention has biases by distance",
-       [](TrainOptions& o) { o.model.name = "flan-t5-small"; }},
       {"parallel.algorithm", [](TrainOptions& o) { o.parallel.algorithm = "ring"; }},
       {"offload.gradients = \"file\" with parallel.compression = \"topk\"",
        [](TrainOptions& o) {

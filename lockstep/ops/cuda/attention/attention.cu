@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lockstep/ops/cuda/attention/bias_sums.h"
 #include "lockstep/ops/cuda/attention/hopper.h"
 #include "lockstep/ops/cuda/attention/mma.h"
 #include "lockstep/ops/cuda/attention/plain.h"
@@ -22,10 +23,11 @@ bool accepts_all(const Context&, const Call&) {
   return true;
 }
 
-// Hopper's kernels know neither windows nor soft caps.
+// Hopper's kernels know neither windows nor soft caps nor biases.
 template <class Call>
 bool hopper_takes(const Context& context, const Call& call) {
-  return call.shape.window == 0 && call.softcap == 0 && hopper_accepts(context, call);
+  return call.shape.window == 0 && call.softcap == 0 && call.shape.distances == 0 &&
+         hopper_accepts(context, call);
 }
 
 // In the order in which they are tried. All of them write the same log_sum, so forward and backward
@@ -58,8 +60,10 @@ void run(const Context& context, const ops::AttentionBackward& call) {
 }
 
 std::size_t attention_scratch(const Context& context, const ops::AttentionShape& shape) {
-  return std::max({attention::statistics_bytes(shape), attention::split_scratch(context, shape),
-                   hopper_scratch(context, shape)});
+  const std::size_t backward =
+      attention::statistics_bytes(shape) + attention::bias_sums_bytes(shape);
+  return std::max(
+      {backward, attention::split_scratch(context, shape), hopper_scratch(context, shape)});
 }
 
 }  // namespace lockstep::cuda

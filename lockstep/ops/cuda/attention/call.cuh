@@ -139,6 +139,34 @@ __device__ __forceinline__ std::int64_t query_place(const Sizes& sizes, int sequ
   return (static_cast<std::int64_t>(sequence) * sizes.heads + head) * sizes.queries + query;
 }
 
+// ---- biases by distance
+
+struct DistanceBias {
+  const float* data = nullptr;  // [heads, distances]; nullptr: none
+  int farthest = 0;             // farther keys have the bias of this distance, before or behind
+  int offset = 0;               // query i is at the place of key i + offset
+
+  __host__ __device__ __forceinline__ int distances() const { return 2 * farthest + 1; }
+  __device__ __forceinline__ int distance(int query, int key) const { return key - query - offset; }
+  // The biases of a head, from that of distance 0 on, and the place of a distance among them.
+  __device__ __forceinline__ const float* middle(int head) const {
+    return data + static_cast<std::int64_t>(head) * distances() + farthest;
+  }
+  __device__ __forceinline__ int place(int distance) const {
+    return distance < -farthest ? -farthest : distance > farthest ? farthest : distance;
+  }
+  __device__ __forceinline__ float at(int head, int query, int key) const {
+    return __ldg(middle(head) + place(distance(query, key)));
+  }
+};
+
+inline DistanceBias distance_bias(const ops::AttentionShape& shape, const Tensor& bias) {
+  if (shape.distances == 0) return {};
+  return {.data = reinterpret_cast<const float*>(bias.data()),
+          .farthest = static_cast<int>(shape.distances / 2),
+          .offset = static_cast<int>(shape.keys - shape.queries)};
+}
+
 // ---- dropout
 
 struct DropoutKey {

@@ -10,6 +10,9 @@
 #include "lockstep/ops/cuda/elementwise/soft_cap.cuh"
 
 namespace lockstep::cuda::attention {
+
+static_assert(kMostDecodeHead / 2 <= kMostSlowedPairs);
+
 namespace {
 
 constexpr int kThreads = 128;

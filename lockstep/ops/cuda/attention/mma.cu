@@ -20,7 +20,8 @@ bool shape_fits(const Context& context, const ops::AttentionShape& shape, float 
   const bool some = shape.batch > 0 && shape.queries > 0 && shape.keys > 0;
   // The largest score is that of the largest product.
   const bool positive = scale > 0 && std::isfinite(scale);
-  return context.capability >= 80 && half && some && positive && shape.head_size <= 128;
+  return context.capability >= 80 && half && some && positive && shape.head_size <= 128 &&
+         shape.distances == 0;
 }
 
 template <class... Rows>

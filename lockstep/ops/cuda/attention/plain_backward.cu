@@ -1,8 +1,11 @@
 // One kernel computes dq by blocks of queries, another dk and dv by blocks of keys. Both recompute
-// the probabilities from log_sum. So one thread computes every sum, in one order.
+// the probabilities from log_sum. So one thread computes every sum, in one order. The kernel for dq
+// also sums the gradients of scores by distance (bias_sums.h).
+#include "lockstep/ops/cuda/attention/bias_sums.cuh"
 #include "lockstep/ops/cuda/attention/plain.h"
 #include "lockstep/ops/cuda/attention/plain_tile.cuh"
 #include "lockstep/ops/cuda/attention/statistics.h"
+#include "lockstep/ops/cuda/device/reduce.cuh"
 #include "lockstep/ops/cuda/elementwise/soft_cap.cuh"
 
 namespace lockstep::cuda::attention::plain {
@@ -19,6 +22,8 @@ struct BackwardCall {
   const float* delta = nullptr;
   float scale = 1;
   float softcap = 0;  // 0: none
+  DistanceBias bias;
+  BiasSums bias_sums;  // a strip is a block of queries
   bool in_fours = false;
 
   __device__ __forceinline__ Strip<T> queries(const HeadRows<const T>& rows, int sequence, int head,
@@ -44,7 +49,7 @@ struct BackwardCall {
 
 // A tile of 64 queries and 64 keys: from the products of rows to the weights of the second
 // products. kKeysAreRows: the rows of the tile are keys.
-template <class T, bool kKeysAreRows>
+template <class T, bool kKeysAreRows, bool kBiased>
 struct Meeting {
   const BackwardCall<T>& call;
   int sequence, head, query, key;
@@ -81,6 +86,7 @@ struct Meeting {
                           attends(sizes, query + q, key + k) && (mask == nullptr || mask[k] != 0);
         float score = scores[i][j] * call.scale;
         if (call.softcap > 0) score = soft_cap(score, call.softcap);
+        if constexpr (kBiased) score += call.bias.at(head, query + q, key + k);
         scores[i][j] = seen ? expf(score - shared().log_sum[q]) : 0.0f;
       }
     }
@@ -125,7 +131,29 @@ struct Meeting {
   }
 };
 
-template <class T, int kParts>
+// Adds a tile of gradients of scores to the sums of the block's queries by distance. The gradients
+// are the weights in shared memory, which all threads have stored. 127 threads have a diagonal of
+// the tile each, which is a distance. The barriers of the next tile's products come before the next
+// call, and before the weights change.
+__device__ __forceinline__ void add_diagonals(BiasRow& sums, int query, int key) {
+  const int diagonal = static_cast<int>(threadIdx.x) - (kSide - 1);
+  if (diagonal >= kSide) return;
+  float sum = 0;
+#pragma unroll 8
+  for (int i = 0; i < kSide; ++i) {
+    const int column = i + diagonal;
+    if (column >= 0 && column < kSide) sum += shared().weights[i][column];
+  }
+  sums.add(sums.bias.distance(query, key + diagonal), sum);
+}
+
+__device__ __forceinline__ void finish(const BiasRow& sums) {
+  const float before = block_sum(sums.before, shared().log_sum);
+  const float behind = block_sum(sums.behind, shared().log_sum);
+  if (threadIdx.x == 0) sums.finish(before, behind);
+}
+
+template <class T, int kParts, bool kBiased>
 __global__ void __launch_bounds__(kThreads, 2) plain_queries_kernel(BackwardCall<T> call) {
   const Sizes& sizes = call.sizes;
   const int column_blocks = tiles_of(sizes.head_size, kParts * kSide);
@@ -141,10 +169,14 @@ __global__ void __launch_bounds__(kThreads, 2) plain_queries_kernel(BackwardCall
 
   const Strip<T> q = call.queries(call.q, sequence, head, query);
   const Strip<T> dout = call.queries(call.dout, sequence, head, query);
-  Meeting<T, false> meeting{call, sequence, head, query, 0};
+  Meeting<T, false, kBiased> meeting{call, sequence, head, query, 0};
   meeting.load_statistics();
   float sums[kParts][4][4];
   set_zero(sums);
+  // Blocks of other columns of the same heads have the same gradients of scores.
+  const bool sums_biases = kBiased && column == 0;
+  BiasRow bias_sums(call.bias_sums, call.bias, sizes, sequence, head, query / kSide);
+  if (sums_biases) bias_sums.clear(static_cast<int>(threadIdx.x), kThreads);
   const int keys = keys_seen(sizes, query + kSide);
   for (int key = first_seen(sizes, query) / kSide * kSide; key < keys; key += kSide) {
     meeting.key = key;
@@ -156,14 +188,16 @@ __global__ void __launch_bounds__(kThreads, 2) plain_queries_kernel(BackwardCall
     meeting.template make_gradients<false>(p, dp);
     store_weights(dp);
     multiply_columns<kParts>(sums, k, column);
+    if (sums_biases) add_diagonals(bias_sums, query, key);
   }
+  if (sums_biases) finish(bias_sums);
   const float factors[4] = {call.scale, call.scale, call.scale, call.scale};
   const std::int64_t row = static_cast<std::int64_t>(sequence) * sizes.queries + query;
   store<kParts>(call.dq.at(row, head, sizes.head_size), call.dq.stride, sizes.queries - query,
                 sizes.head_size, column, sums, factors);
 }
 
-template <class T, int kParts>
+template <class T, int kParts, bool kBiased>
 __global__ void __launch_bounds__(kThreads, kParts == 1 ? 2 : 1)
     plain_keys_kernel(BackwardCall<T> call) {
   const Sizes& sizes = call.sizes;
@@ -188,7 +222,7 @@ __global__ void __launch_bounds__(kThreads, kParts == 1 ? 2 : 1)
   const int end = queries_seeing(sizes, key + kSide);
   for (int head = kv_head * sizes.group; head < (kv_head + 1) * sizes.group; ++head) {
     for (int query = first; query < end; query += kSide) {
-      const Meeting<T, true> meeting{call, sequence, head, query, key};
+      const Meeting<T, true, kBiased> meeting{call, sequence, head, query, key};
       const Strip<T> q = call.queries(call.q, sequence, head, query);
       const Strip<T> dout = call.queries(call.dout, sequence, head, query);
       meeting.load_statistics();
@@ -223,6 +257,7 @@ void run_plain(const Context& context, const ops::AttentionBackward& call) {
   const Statistics statistics = prepare_statistics(context, call);
   const std::int64_t size = call.shape.head_size;
   const Sizes sizes = sizes_of(call.shape);
+  const BiasSums sums = bias_sums(context, call, tiles_of(sizes.queries, kSide));
   with_compute_type(call.shape.dtype, [&]<class T>(T) {
     const BackwardCall<T> arguments{
         .sizes = sizes,
@@ -239,6 +274,8 @@ void run_plain(const Context& context, const ops::AttentionBackward& call) {
         .delta = statistics.delta,
         .scale = call.scale,
         .softcap = call.softcap,
+        .bias = distance_bias(call.shape, call.bias),
+        .bias_sums = sums,
         .in_fours = aligned(call.q, size, 4) && aligned(call.k, size, 4) &&
                     aligned(call.v, size, 4) && aligned({call.dout, 0}, size, 4)};
     with_parts(size, [&]<int kParts>(std::integral_constant<int, kParts>) {
@@ -247,12 +284,15 @@ void run_plain(const Context& context, const ops::AttentionBackward& call) {
           call.shape.batch * call.shape.heads * tiles_of(sizes.queries, kSide) * column_blocks;
       const std::int64_t key_blocks =
           call.shape.batch * call.shape.kv_heads * tiles_of(sizes.keys, kSide) * column_blocks;
-      launch<BackwardCall<T>>("attention_plain_dq", plain_queries_kernel<T, kParts>, query_blocks,
-                              kThreads, sizeof(Shared), context.stream, arguments);
-      launch<BackwardCall<T>>("attention_plain_dk_dv", plain_keys_kernel<T, kParts>, key_blocks,
-                              kThreads, sizeof(Shared), context.stream, arguments);
+      with_bias(call.shape, [&]<bool kBiased>(std::bool_constant<kBiased>) {
+        launch<BackwardCall<T>>("attention_plain_dq", plain_queries_kernel<T, kParts, kBiased>,
+                                query_blocks, kThreads, sizeof(Shared), context.stream, arguments);
+        launch<BackwardCall<T>>("attention_plain_dk_dv", plain_keys_kernel<T, kParts, kBiased>,
+                                key_blocks, kThreads, sizeof(Shared), context.stream, arguments);
+      });
     });
   });
+  merge_bias_sums(context, call, sums);
 }
 
 }  // namespace lockstep::cuda::attention

@@ -16,10 +16,13 @@ struct ForwardCall {
   float* probabilities = nullptr;
   float scale = 1;
   float softcap = 0;  // 0: none
+  DistanceBias bias;
   bool in_fours = false;
 
-  __device__ __forceinline__ float score_of(float product) const {
+  template <bool kBiased>
+  __device__ __forceinline__ float score_of(float product, int head, int query, int key) const {
     const float score = product * scale;
+    if constexpr (kBiased) return score + bias.at(head, query, key);
     return softcap > 0 ? soft_cap(score, softcap) : score;
   }
 };
@@ -37,7 +40,7 @@ __device__ __forceinline__ float row_sum(float x) {
 }
 
 // 64 queries of one head of one sequence.
-template <class T>
+template <class T, bool kBiased>
 struct QueryBlock {
   const ForwardCall<T>& call;
   int sequence, head, query;  // of the first row
@@ -61,7 +64,7 @@ struct QueryBlock {
             .mask = mask_at(call.mask, sizes, sequence, key),
             .in_fours = call.in_fours};
   }
-  // Scores, capped where there is a cap; -infinity where a query does not attend to a key.
+  // Scores, with their cap or bias; -infinity where a query does not attend to a key.
   __device__ __forceinline__ void make_scores(float (&scores)[4][4], int key) const {
     const Strip<T> keys = other(call.k, key);
     multiply_rows(scores, queries(), keys);
@@ -71,8 +74,10 @@ struct QueryBlock {
       const bool shown = keys.has(column, 0);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const bool seen = shown && attends(call.sizes, query + tile_row(i), key + column);
-        scores[i][j] = seen ? call.score_of(scores[i][j]) : -INFINITY;
+        const int row = query + tile_row(i);
+        const bool seen = shown && attends(call.sizes, row, key + column);
+        const float score = call.template score_of<kBiased>(scores[i][j], head, row, key + column);
+        scores[i][j] = seen ? score : -INFINITY;
       }
     }
   }
@@ -98,7 +103,7 @@ struct QueryBlock {
   }
 };
 
-template <class T, int kParts>
+template <class T, int kParts, bool kBiased>
 __global__ void __launch_bounds__(kThreads, 2) plain_forward_kernel(ForwardCall<T> call) {
   const Sizes& sizes = call.sizes;
   const int column_blocks = tiles_of(sizes.head_size, kParts * kSide);
@@ -111,7 +116,7 @@ __global__ void __launch_bounds__(kThreads, 2) plain_forward_kernel(ForwardCall<
   at /= tiles;
   const int head = static_cast<int>(at % sizes.heads);
   const int sequence = static_cast<int>(at / sizes.heads);
-  const QueryBlock<T> block{call, sequence, head, query};
+  const QueryBlock<T, kBiased> block{call, sequence, head, query};
   const Keeper keeper(call.dropout, sizes, sequence, head);
 
   float sums[kParts][4][4];
@@ -213,14 +218,17 @@ void run_plain(const Context& context, const ops::Attention& call) {
                              : nullptr,
         .scale = call.scale,
         .softcap = call.softcap,
+        .bias = distance_bias(call.shape, call.bias),
         .in_fours =
             aligned(call.q, size, 4) && aligned(call.k, size, 4) && aligned(call.v, size, 4)};
     with_parts(size, [&]<int kParts>(std::integral_constant<int, kParts>) {
       const std::int64_t blocks = call.shape.batch * call.shape.heads *
                                   tiles_of(sizes.queries, kSide) *
                                   tiles_of(sizes.head_size, kParts * kSide);
-      launch<ForwardCall<T>>("attention_plain_forward", plain_forward_kernel<T, kParts>, blocks,
-                             kThreads, sizeof(Shared), context.stream, arguments);
+      with_bias(call.shape, [&]<bool kBiased>(std::bool_constant<kBiased>) {
+        launch<ForwardCall<T>>("attention_plain_forward", plain_forward_kernel<T, kParts, kBiased>,
+                               blocks, kThreads, sizeof(Shared), context.stream, arguments);
+      });
     });
   });
 }

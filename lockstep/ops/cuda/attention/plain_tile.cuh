@@ -203,4 +203,11 @@ void with_parts(std::int64_t head_size, F&& f) {
   f(std::integral_constant<int, 2>{});
 }
 
+// Calls f with whether scores have a bias by distance, as a type.
+template <class F>
+void with_bias(const ops::AttentionShape& shape, F&& f) {
+  if (shape.distances > 0) return f(std::true_type{});
+  f(std::false_type{});
+}
+
 }  // namespace lockstep::cuda::attention::plain

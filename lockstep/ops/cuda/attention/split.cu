@@ -261,8 +261,9 @@ bool split_accepts(const Context& context, const ops::Attention& call) {
   const auto piece = static_cast<std::int64_t>(16 / size_of(call.shape.dtype));
   const std::int64_t size = call.shape.head_size;
   return split::shape_fits(call.shape) && call.dropout.probability == 0 && call.softcap == 0 &&
-         !ops::is_given(call.probabilities) && aligned(call.q, size, piece) &&
-         aligned(call.k, size, piece) && aligned(call.v, size, piece) &&
+         call.shape.distances == 0 && !ops::is_given(call.probabilities) &&
+         aligned(call.q, size, piece) && aligned(call.k, size, piece) &&
+         aligned(call.v, size, piece) &&
          context.workspace_bytes >= split_scratch(context, call.shape);
 }
 

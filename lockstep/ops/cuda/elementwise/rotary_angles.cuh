@@ -7,8 +7,11 @@
 
 #include <cuda_runtime.h>
 
+#include <algorithm>
+
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/cuda/device/vector.cuh"
+#include "lockstep/ops/cuda/elementwise/rotary.h"
 
 namespace lockstep::cuda {
 
@@ -16,16 +19,21 @@ namespace lockstep::cuda {
 struct RotaryTurns {
   float theta;
   ops::RotaryScaling scaling;
-  const float* slowing;  // of every pair; nullptr: 1
   float amplitude;
+  bool is_slowed;                   // by pairs
+  float slowing[kMostSlowedPairs];  // of every pair
 };
 
 template <class Call>
 RotaryTurns turns_of(const Call& call) {
-  return {.theta = call.theta,
-          .scaling = call.scaling,
-          .slowing = ops::is_given(call.slowing) ? data_of<const float>(call.slowing) : nullptr,
-          .amplitude = call.amplitude};
+  const std::size_t pairs = std::min(call.slowing.elements(), kMostSlowedPairs);
+  RotaryTurns turns{.theta = call.theta,
+                    .scaling = call.scaling,
+                    .amplitude = call.amplitude,
+                    .is_slowed = pairs > 0,
+                    .slowing = {}};
+  if (pairs > 0) std::copy_n(data_of<const float>(call.slowing), pairs, turns.slowing);
+  return turns;
 }
 
 // The frequency of pair i of a head of `pairs` pairs.
@@ -33,7 +41,7 @@ __device__ __forceinline__ double rotary_frequency(const RotaryTurns& turns, int
   const double exponent = -static_cast<double>(i) / static_cast<double>(pairs);
   const double frequency =
       ops::scaled_frequency(pow(static_cast<double>(turns.theta), exponent), turns.scaling);
-  return turns.slowing != nullptr ? frequency / turns.slowing[i] : frequency;
+  return turns.is_slowed ? frequency / turns.slowing[i] : frequency;
 }
 
 __device__ __forceinline__ float2 cosine_and_sine(double angle) {
