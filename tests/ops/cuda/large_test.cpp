@@ -102,6 +102,21 @@ std::vector<AttentionOptions> attentions(DType dtype, std::int64_t head_size) {
     add(2, 1, 700, 4, 2, true, window);
     add(1, 5, 1300, 2, 1, true, window);
   }
+  // Biases whose farthest distance is inside a tile, at its edge, and beyond all keys.
+  for (const std::int64_t distances : {1, 33, 65, 129, 257, 1501}) {
+    const auto add_biased = [&](std::int64_t queries, std::int64_t keys, std::int64_t heads,
+                                std::int64_t kv_heads, bool causal, bool mask) {
+      const AttentionShape shape{2,         queries, keys,  heads, kv_heads,
+                                 head_size, causal,  dtype, 0,     distances};
+      all.push_back({.shape = shape, .mask = mask, .packed = queries == keys, .gap = 0});
+    };
+    add_biased(64, 64, 2, 2, true, false);
+    add_biased(257, 257, 4, 2, false, true);
+    add_biased(640, 640, 2, 2, true, false);
+    add_biased(100, 333, 2, 1, false, false);
+    add_biased(333, 100, 2, 2, true, true);  // some see nothing
+    add_biased(1, 300, 4, 2, true, false);
+  }
   all.push_back({.shape = {2, 200, 200, 3, 3, head_size, true, dtype, 70},
                  .mask = true,
                  .dropout = 0.1,

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "lockstep/ops/cuda/attention/mma_bias.cuh"
 #include "lockstep/ops/cuda/attention/mma_tile.cuh"
 #include "lockstep/ops/cuda/attention/statistics.h"
 
@@ -19,10 +20,14 @@ struct BackwardCall {
   float scale = 1;
   float scale_log2 = 1;  // from products to scores in units of log 2
   ProductCap cap;
+  DistanceBias bias;
+  BiasSums bias_sums;  // a strip is a warp's queries
+  float one_by_scale = 1;
 };
 
 template <class T>
-BackwardCall<T> backward_call(const ops::AttentionBackward& call, const Statistics& statistics) {
+BackwardCall<T> backward_call(const ops::AttentionBackward& call, const Statistics& statistics,
+                              const BiasSums& bias_sums) {
   return {.sizes = sizes_of(call.shape),
           .q = head_rows<const T>(call.q),
           .k = head_rows<const T>(call.k),
@@ -36,7 +41,10 @@ BackwardCall<T> backward_call(const ops::AttentionBackward& call, const Statisti
           .statistics = statistics,
           .scale = call.scale,
           .scale_log2 = call.scale * kLog2E,
-          .cap = ProductCap(call.scale, call.softcap)};
+          .cap = ProductCap(call.scale, call.softcap),
+          .bias = distance_bias(call.shape, call.bias),
+          .bias_sums = bias_sums,
+          .one_by_scale = 1 / call.scale};
 }
 
 // For one element, replaces dp by p (dp - delta), the gradient of the score before scaling. With

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "lockstep/ops/cuda/attention/mma_bias.cuh"
 #include "lockstep/ops/cuda/attention/mma_tile.cuh"
 
 namespace lockstep::cuda::attention::mma {
@@ -19,6 +20,8 @@ struct ForwardCall {
   float* log_sum = nullptr;
   float scale_log2 = 1;  // from products to scores in units of log 2; above 0
   ProductCap cap;
+  DistanceBias bias;
+  float one_by_scale = 1;
 };
 
 template <int kHeadSize>
@@ -110,6 +113,7 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadSize>::kThreads, 2)
   constexpr int kM = Tiles::kM, kN = Tiles::kKeys / 8, kRow = kStride<kHeadSize>;
   constexpr bool kDropout = kScores == Scores::kDropped;
   constexpr bool kCapped = kScores == Scores::kCapped;
+  constexpr bool kBiased = kScores == Scores::kBiased;
   const Sizes& sizes = call.sizes;
   T* q = reinterpret_cast<T*>(dynamic_shared());
   T* k = q + Tiles::kQueries * kRow;
@@ -157,6 +161,9 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadSize>::kThreads, 2)
       float scores[kM][kN][4];
       multiply_rows<kHeadSize>(scores, q_warp, k);
       if constexpr (kCapped) call.cap.cap(scores);
+      if constexpr (kBiased) {
+        add_biases<false>(scores, call.bias, call.one_by_scale, head, row, key);
+      }
       if (hides(sizes, mask, row, 16 * kM, key, Tiles::kKeys)) {
         hide(scores, sizes, mask == nullptr ? nullptr : mask + key, row, key);
       }
@@ -212,12 +219,14 @@ void launch_forward(const Context& context, const ops::Attention& call) {
                                  .dropout = dropout_key(call.dropout),
                                  .log_sum = reinterpret_cast<float*>(call.log_sum.data()),
                                  .scale_log2 = call.scale * kLog2E,
-                                 .cap = ProductCap(call.scale, call.softcap)};
+                                 .cap = ProductCap(call.scale, call.softcap),
+                                 .bias = distance_bias(call.shape, call.bias),
+                                 .one_by_scale = 1 / call.scale};
   with_head_size(call.shape.head_size, [&]<int kHeadSize>(std::integral_constant<int, kHeadSize>) {
     using Tiles = ForwardTiles<kHeadSize>;
     const std::int64_t blocks =
         call.shape.batch * call.shape.heads * tiles_of(arguments.sizes.queries, Tiles::kQueries);
-    with_scores(arguments.dropout.given, call.softcap > 0, [&]<Scores kScores>(ScoresTag<kScores>) {
+    with_scores(call, [&]<Scores kScores>(ScoresTag<kScores>) {
       launch<ForwardCall<T>>("attention_mma_forward", forward_kernel<T, kHeadSize, kScores>, blocks,
                              Tiles::kThreads, Tiles::kSharedBytes, context.stream, arguments);
     });

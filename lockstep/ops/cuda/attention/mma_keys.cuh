@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
   constexpr int kM = Tiles::kM, kN = Tiles::kQueries / 8, kRow = kStride<kHeadSize>;
   constexpr bool kDropout = kScores == Scores::kDropped;
   constexpr bool kCapped = kScores == Scores::kCapped;
+  constexpr bool kBiased = kScores == Scores::kBiased;
   const Sizes& sizes = call.sizes;
   T* k = reinterpret_cast<T*>(dynamic_shared());
   T* v = k + Tiles::kKeys * kRow;
@@ -107,6 +108,9 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
     float p[kM][kN][4], dp[kM][kN][4];
     multiply_rows<kHeadSize>(p, k_warp, q);
     if constexpr (kCapped) call.cap.cap(p);
+    if constexpr (kBiased) {
+      add_biases<true>(p, call.bias, call.one_by_scale, query_head, row, query);
+    }
     multiply_rows<kHeadSize>(dp, v_warp, dout);
     const bool hides_some =
         row + 16 * kM - 1 > query + sizes.reach || row < query + Tiles::kQueries - 1 + sizes.first;

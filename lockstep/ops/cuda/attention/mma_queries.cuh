@@ -1,5 +1,6 @@
 // dq with tensor cores. Four warps own 32 queries each, with dout, and walk over tiles of keys and
-// values. Shared memory holds two such tiles: one arrives while the other is used.
+// values. Shared memory holds two such tiles: one arrives while the other is used. With a bias it
+// also holds what the warps need to sum gradients by distance.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,13 @@ struct QueriesTiles {
   static constexpr int kThreads = 32 * kWarps;
   static constexpr int kQueries = 16 * kM * kWarps;
   static constexpr int kKeys = kHeadSize <= 64 ? 64 : 32;
-  static constexpr int kSharedBytes = (2 * kQueries + 4 * kKeys) * kStride<kHeadSize> * 2;
+  static constexpr int kTileBytes = (2 * kQueries + 4 * kKeys) * kStride<kHeadSize> * 2;
+  using BiasSums = WarpBiasSums<kM, kKeys / 8>;
+  static_assert(kWarps == kBlockStrips && 16 * kM == kStripQueries);
+
+  static constexpr int shared_bytes(bool biased) {
+    return kTileBytes + (biased ? kWarps * BiasSums::kSharedBytes : 0);
+  }
 };
 
 template <class T, int kHeadSize, Scores kScores>
@@ -25,6 +32,7 @@ __global__ void __launch_bounds__(QueriesTiles<kHeadSize>::kThreads, 2)
   constexpr int kM = Tiles::kM, kN = Tiles::kKeys / 8, kRow = kStride<kHeadSize>;
   constexpr bool kDropout = kScores == Scores::kDropped;
   constexpr bool kCapped = kScores == Scores::kCapped;
+  constexpr bool kBiased = kScores == Scores::kBiased;
   const Sizes& sizes = call.sizes;
   T* q = reinterpret_cast<T*>(dynamic_shared());
   T* dout = q + Tiles::kQueries * kRow;
@@ -71,6 +79,10 @@ __global__ void __launch_bounds__(QueriesTiles<kHeadSize>::kThreads, 2)
   float sums[kM][kHeadSize / 8][4];
   set_zero(sums);
   const Keeper keeper(call.dropout, sizes, sequence, head);
+  typename Tiles::BiasSums bias_sums(
+      BiasRow(call.bias_sums, call.bias, sizes, sequence, head, row / kStripQueries),
+      reinterpret_cast<float*>(dynamic_shared() + Tiles::kTileBytes));
+  if constexpr (kBiased) bias_sums.clear();
   const int first = first_seen(sizes, query) / Tiles::kKeys * Tiles::kKeys;
   const int keys = keys_seen(sizes, query + Tiles::kQueries);
   if (keys > first) {
@@ -93,6 +105,7 @@ __global__ void __launch_bounds__(QueriesTiles<kHeadSize>::kThreads, 2)
     float p[kM][kN][4], dp[kM][kN][4];
     multiply_rows<kHeadSize>(p, q_warp, k);
     if constexpr (kCapped) call.cap.cap(p);
+    if constexpr (kBiased) add_biases<false>(p, call.bias, call.one_by_scale, head, row, key);
     multiply_rows<kHeadSize>(dp, dout_warp, v);
     if (hides(sizes, mask, row, 16 * kM, key, Tiles::kKeys)) {
       hide(p, sizes, mask == nullptr ? nullptr : mask + key, row, key);
@@ -113,10 +126,12 @@ __global__ void __launch_bounds__(QueriesTiles<kHeadSize>::kThreads, 2)
         }
       }
     }
+    if constexpr (kBiased) bias_sums.add(dp, row, key);
     std::uint32_t weights[kM][kN / 2][4];
     round_to<T>(weights, dp);
     multiply_columns<kHeadSize>(sums, weights, k);
   }
+  if constexpr (kBiased) bias_sums.finish();
 
   float factors[kM][2];
 #pragma unroll

@@ -324,14 +324,15 @@ void with_head_size(std::int64_t head_size, F&& f) {
   if (head_size <= 96) return f(std::integral_constant<int, 96>{});
   f(std::integral_constant<int, 128>{});
 }
-// What is done to scores and probabilities. Both at once is left to plain.h.
-enum class Scores { kPlain, kDropped, kCapped };
+// What is done to scores and probabilities. Several at once are left to plain.h.
+enum class Scores { kPlain, kDropped, kCapped, kBiased };
 template <Scores kScores>
 using ScoresTag = std::integral_constant<Scores, kScores>;
-template <class F>
-void with_scores(bool dropped, bool capped, F&& f) {
-  if (dropped) return f(ScoresTag<Scores::kDropped>{});
-  if (capped) return f(ScoresTag<Scores::kCapped>{});
+template <class Call, class F>
+void with_scores(const Call& call, F&& f) {
+  if (call.shape.distances > 0) return f(ScoresTag<Scores::kBiased>{});
+  if (call.dropout.probability > 0) return f(ScoresTag<Scores::kDropped>{});
+  if (call.softcap > 0) return f(ScoresTag<Scores::kCapped>{});
   f(ScoresTag<Scores::kPlain>{});
 }
 template <class F>
