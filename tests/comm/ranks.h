@@ -28,7 +28,7 @@ void on_every_size(const std::function<void(Communicator&)>& body);
 
 // What not every backend has: algorithms that a caller can choose, and reductions of the caller.
 inline bool takes_user_operations(const Communicator& comm) {
-  return comm.backend() != "cuda" && comm.backend() != "nccl";
+  return comm.backend() != "cuda" && comm.backend() != "nccl" && comm.backend() != "hierarchical";
 }
 inline bool has_schedules(const Communicator& comm) {
   return comm.backend() != "mpi" && takes_user_operations(comm);
