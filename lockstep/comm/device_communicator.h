@@ -27,10 +27,18 @@
 // captured. Sums have NCCL's order, or that of the tree with `tree_order`; elements of 16 bits and
 // minima and maxima of floating-point numbers, which NCCL rounds or treats otherwise, always have
 // the tree's.
+//
+// Hierarchical (comm/hierarchical): native inside each node and NCCL across, where the ranks are a
+// grid of several nodes and places (comm/node_grid.h). Symmetric memory is that of the node. Data
+// may lie anywhere, but what is not symmetric is copied through staging memory. Calls cannot be
+// captured. Calls that two levels do not serve go by NCCL among all ranks, and so do those for
+// which the cost model expects that to be faster, unless the backend is kHierarchical. Sums have an
+// order of their own in two levels, and that of the tree with `tree_order`.
 #pragma once
 
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "lockstep/comm/communicator.h"
@@ -44,6 +52,7 @@ struct DeviceCommunicatorOptions {
   std::chrono::nanoseconds timeout = std::chrono::seconds(30);  // of every wait
   DeviceBackend backend = DeviceBackend::kAuto;
   bool tree_order = false;  // of NCCL's sums, too
+  bool measure = true;      // hierarchical: the links, which the cost model else assumes
   // Takes staging memory at the start, so that queued calls may have their data anywhere.
   bool staged = false;
   // Native: takes a mailbox, so that messages can be queued, too (comm/cuda/mailbox.h). They go
@@ -54,9 +63,16 @@ struct DeviceCommunicatorOptions {
   int at_once = 0;
 };
 
+// What `backend` is for ranks on these nodes: native, NCCL or hierarchical. `nodes` has the node of
+// each rank.
+//   auto, hierarchical   native on one node, hierarchical on a grid of several nodes and places,
+//                        else NCCL
+DeviceBackend device_backend_for(DeviceBackend backend, std::span<const int> nodes);
+
 // Of the same ranks as `host`. Called by all of them. Throws Error(kUnsupported) where the backend
 // does not serve: native on several nodes or between GPUs that cannot reach each other, NCCL where
-// it is not installed.
+// it is not installed. Where kAuto finds a node whose GPUs cannot reach each other, NCCL connects
+// all ranks.
 std::unique_ptr<Communicator> make_device_communicator(std::unique_ptr<Communicator> host,
                                                        const DeviceCommunicatorOptions& options);
 
@@ -76,6 +92,7 @@ constexpr std::size_t symmetric_device_bytes(std::size_t bytes) {
 
 // Bytes on the device that a communicator takes besides the symmetric memory that it is asked for.
 // Unless it is `staged`, what calls on other memory need is taken when the first is made.
+inline constexpr int kMostNativeRanks = 16;
 inline constexpr std::size_t kSignalBytes = kSymmetricPage;
 inline constexpr std::size_t kAddressBytes = std::size_t{32} << 10;
 inline constexpr std::size_t kStagingBytes = std::size_t{8} << 20;
@@ -95,5 +112,14 @@ constexpr std::size_t device_communicator_bytes(bool is_staged, bool has_message
   return kSignalBytes + kAddressBytes + (is_staged ? kStagingBytes : 0) +
          (has_messages ? kMailboxBytes : 0);
 }
+// The same of a hierarchical one, staged or not: that of its node, staging memory for two levels
+// and for NCCL, and what barriers of both NCCL's communicators reduce.
+inline constexpr std::size_t kNcclBarrierBytes = 64;
+constexpr std::size_t hierarchical_communicator_bytes() {
+  return device_communicator_bytes(false) + 2 * kStagingBytes + 2 * kNcclBarrierBytes;
+}
+// The same of ranks on these nodes.
+std::size_t device_communicator_bytes(DeviceBackend backend, std::span<const int> nodes,
+                                      bool is_staged, bool has_messages = false);
 
 }  // namespace lockstep

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kTransportNames[] = {"auto", "shm", "tcp"};
 constexpr std::string_view kBackendNames[] = {"native", "threads", "mpi"};
-constexpr std::string_view kDeviceBackendNames[] = {"auto", "native", "nccl"};
+constexpr std::string_view kDeviceBackendNames[] = {"auto", "native", "nccl", "hierarchical"};
 constexpr std::string_view kVerifyNames[] = {"off", "sample", "all"};
 constexpr std::string_view kEncryptNames[] = {"auto", "off", "on"};
 
@@ -82,9 +82,12 @@ void bind(Config& config, CommOptions& options) {
               "How ranks exchange bytes; auto: shared memory inside a node and TCP between nodes.");
   config.bind("comm.backend", options.backend, kBackendNames,
               "What moves the data: lockstep between processes (native) or threads, or MPI.");
-  config.bind("comm.device_backend", options.device_backend, kDeviceBackendNames,
-              "What moves the data of GPUs: lockstep's kernels on one node (native) or NCCL; auto: "
-              "native where all ranks are on one node, else nccl.");
+  config.bind(
+      "comm.device_backend", options.device_backend, kDeviceBackendNames,
+      "What moves the data of GPUs: lockstep's kernels on one node (native), NCCL, or both: "
+      "kernels inside nodes and NCCL across (hierarchical). auto: native on one node; on "
+      "several with as many ranks on each, the faster of nccl and hierarchical by measured "
+      "latency and bandwidth; else nccl.");
   for (std::size_t i = 0; i < options.algorithms.size(); ++i) {
     const std::string_view collective = name(kScheduledCollectives[i]);
     config.bind(

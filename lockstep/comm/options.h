@@ -26,14 +26,14 @@ namespace lockstep {
 // How ranks exchange bytes; kAuto: shared memory inside a node and TCP between nodes.
 enum class TransportChoice : std::uint8_t { kAuto, kShm, kTcp };
 enum class Backend : std::uint8_t { kNative, kThreads, kMpi };
-// What moves the data of GPUs; kAuto: native where all ranks are on one node, else NCCL.
-enum class DeviceBackend : std::uint8_t { kAuto, kNative, kNccl };
+// What moves the data of GPUs (comm/device_communicator.h).
+enum class DeviceBackend : std::uint8_t { kAuto, kNative, kNccl, kHierarchical };
 // Which collectives in shared memory are checked after the fact (comm/native/verification.h).
 enum class VerifyChoice : std::uint8_t { kOff, kSample, kAll };
 
 std::string_view name(TransportChoice transport);  // "auto", "shm", "tcp"
 std::string_view name(Backend backend);            // "native", "threads", "mpi"
-std::string_view name(DeviceBackend backend);      // "auto", "native", "nccl"
+std::string_view name(DeviceBackend backend);      // "auto", "native", ...
 
 inline constexpr std::string_view kAutoAlgorithm = "auto";
 

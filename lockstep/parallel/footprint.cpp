@@ -1,6 +1,5 @@
 #include "lockstep/parallel/footprint.h"
 
-#include "lockstep/comm/device_communicator.h"
 #include "lockstep/parallel/ddp/ddp.h"
 #include "lockstep/parallel/server/parameter_server.h"
 #include "lockstep/parallel/strategy/communication_group.h"
@@ -40,35 +39,38 @@ void add_memory(const ParallelOptions& options, const optim::OptimizerOptions& o
          .group = kCommunicationGroup,
          .bytes = TreeSum::bytes(plan.flat.elements(), position.most_micro_batches)});
   }
+  const auto group_bytes = [&](plan::Axes axes, bool is_staged, bool has_messages = false) {
+    return device_group_bytes(options, position, axes, is_staged, has_messages);
+  };
   if (options.tensor > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "tensor group",
                             .group = kCommunicationGroup,
-                            .bytes = device_communicator_bytes(true)});
+                            .bytes = group_bytes(plan::Axis::kTensor, true)});
   }
   if (options.context > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "context group",
                             .group = kCommunicationGroup,
-                            .bytes = device_communicator_bytes(true, true)});
+                            .bytes = group_bytes(plan::Axis::kContext, true, true)});
   }
   if (options.expert > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "expert group",
                             .group = kCommunicationGroup,
-                            .bytes = device_communicator_bytes(true, true)});
+                            .bytes = group_bytes(plan::Axis::kExpert, true, true)});
     plan.outside.push_back({.name = "workers with the same experts",
                             .group = kCommunicationGroup,
-                            .bytes = device_communicator_bytes(true)});
+                            .bytes = group_bytes({plan::Axis::kData, plan::Axis::kContext}, true)});
   }
   if (plan.stages > 1 && plan.device != Device{}) {
     plan.outside.push_back({.name = "pipeline",
                             .group = kCommunicationGroup,
-                            .bytes = device_communicator_bytes(false, true)});
+                            .bytes = group_bytes(plan::Axis::kPipeline, false, true)});
   }
   const bool with_servers =
       position.workers > 1 && options.strategy == StrategyKind::kParameterServer;
   if (position.workers > 1 && plan.device != Device{} && !with_servers) {
     plan.outside.push_back({.name = "communicator",
                             .group = kCommunicationGroup,
-                            .bytes = communication_group_bytes(plan)});
+                            .bytes = communication_group_bytes(options, position, plan)});
   }
   if (DeviceUpdate::serves(plan)) {
     plan.outside.push_back(

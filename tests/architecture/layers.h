@@ -95,6 +95,7 @@ inline const std::vector<Level>& levels() {
 
       {"comm/nccl"},
       {"comm/cuda"},
+      {"comm/hierarchical"},
       {"comm/native", "comm/mpi/backend"},
       {"comm/mpi"},
       {"comm/reduce", "comm/schedule", "comm/shared", "comm/rendezvous", "comm/transport"},

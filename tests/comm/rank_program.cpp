@@ -12,6 +12,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/system/clock.h"
 #include "lockstep/launch/make_world.h"
+#include "tests/comm/hierarchical/host_levels.h"
 
 namespace {
 
@@ -101,6 +102,13 @@ void abort_rank(Communicator& world) {
   world.barrier();
 }
 
+// The same on a hierarchical communicator.
+void levels(Communicator& world, const std::string& how) {
+  const auto group = testing::host_levels(world.split(0, world.rank()));
+  if (how == "loop") loop(*group);
+  if (how == "away") stay_away(*group, "all_gather");
+}
+
 void run(Communicator& world, const std::string& what, const std::string& how) {
   if (what == "loop") loop(world);
   if (what == "disagree") disagree(world, how);
@@ -108,6 +116,7 @@ void run(Communicator& world, const std::string& what, const std::string& how) {
   if (what == "agree") agree_to_the_last(world);
   if (what == "stop") stop_rank(world);
   if (what == "away") stay_away(world, how);
+  if (what == "levels") levels(world, how);
   if (what == "abort") abort_rank(world);
   if (what == "leave") world.barrier();
 }

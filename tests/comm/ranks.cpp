@@ -1,9 +1,11 @@
 #include "tests/comm/ranks.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/launch/make_world.h"
@@ -26,18 +28,29 @@ constexpr int kMostThreads = 5;
 constexpr int kMostThreads = 9;
 #endif
 
-DeviceCommunicatorOptions options_of(const char* device) {
+DeviceCommunicatorOptions options_of(const char* device, int ranks) {
   const char* const given = std::getenv("LOCKSTEP_TEST_DEVICE_BACKEND");
   const std::string_view backend = given == nullptr ? "native" : given;
-  const bool is_tree = backend == "nccl-tree";
-  if (!is_tree && backend != "nccl" && backend != "native") {
-    std::fprintf(
-        stderr, "LOCKSTEP_TEST_DEVICE_BACKEND is %s; it can be native, nccl or nccl-tree\n", given);
+  constexpr std::pair<std::string_view, DeviceBackend> kBackends[] = {
+      {"native", DeviceBackend::kNative},
+      {"nccl", DeviceBackend::kNccl},
+      {"nccl-tree", DeviceBackend::kNccl},
+      {"hierarchical", DeviceBackend::kHierarchical},
+      {"hierarchical-tree", DeviceBackend::kHierarchical}};
+  const auto* const known =
+      std::ranges::find(kBackends, backend, [](const auto& one) { return one.first; });
+  if (known == std::end(kBackends)) {
+    std::fprintf(stderr,
+                 "LOCKSTEP_TEST_DEVICE_BACKEND is %s; it can be native, nccl or hierarchical, the "
+                 "last two with -tree\n",
+                 given);
     std::_Exit(1);
   }
+  // Ranks of all nodes share the GPU.
   return {.device = parse_device(device),
-          .backend = backend == "native" ? DeviceBackend::kNative : DeviceBackend::kNccl,
-          .tree_order = is_tree};
+          .backend = known->second,
+          .tree_order = backend.ends_with("-tree"),
+          .at_once = known->second == DeviceBackend::kHierarchical ? ranks : 0};
 }
 
 // LOCKSTEP_TEST_DEVICE: whose memory the data lies in; nullptr: not in that of a device. Without
@@ -56,7 +69,7 @@ const char* device_of_test() {
 void run_on_device(Communicator& host, const std::function<void(Communicator&)>& body) {
   const char* const device = device_of_test();
   if (device == nullptr) return body(host);
-  const auto wrapped = through_device(host.split(0, host.rank()), options_of(device));
+  const auto wrapped = through_device(host.split(0, host.rank()), options_of(device, host.size()));
   body(*wrapped);
 }
 

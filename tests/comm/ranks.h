@@ -5,8 +5,9 @@
 // mpirun, and every rank runs the same tests in the same order.
 // LOCKSTEP_TEST_DEVICE=cuda:0: data goes through the memory of that GPU
 // (tests/comm/through_device.h).
-// LOCKSTEP_TEST_DEVICE_BACKEND: what moves it there: native (the default), nccl, or nccl-tree,
-// which sums in the order of a tree. NCCL takes ranks that share a GPU only as processes.
+// LOCKSTEP_TEST_DEVICE_BACKEND: what moves it there: native (the default), nccl, hierarchical, or
+// one of these with -tree, which sums in the order of a tree. NCCL takes ranks that share a GPU
+// only as processes.
 #pragma once
 
 #include <functional>
@@ -28,7 +29,7 @@ void on_every_size(const std::function<void(Communicator&)>& body);
 
 // What not every backend has: algorithms that a caller can choose, and reductions of the caller.
 inline bool takes_user_operations(const Communicator& comm) {
-  return comm.backend() != "cuda" && comm.backend() != "nccl";
+  return comm.backend() != "cuda" && comm.backend() != "nccl" && comm.backend() != "hierarchical";
 }
 inline bool has_schedules(const Communicator& comm) {
   return comm.backend() != "mpi" && takes_user_operations(comm);

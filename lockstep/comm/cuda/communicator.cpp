@@ -33,6 +33,7 @@ static_assert(kMostAllocations * kMostRanks * sizeof(std::byte*) == kAddressByte
 static_assert(symmetric_device_bytes(kStagingBytes) == kStagingBytes);
 static_assert(symmetric_device_bytes(kMailboxBytes) == kMailboxBytes);
 static_assert(kSmallBytes == kSmallAllReduceBytes);
+static_assert(kMostRanks == kMostNativeRanks);
 
 // Blocks of threads of all ranks on one GPU: they must all run at the same time.
 constexpr unsigned kBlocksOfGpu = 128;

@@ -10,6 +10,7 @@ namespace lockstep::cuda {
 HostMessages::HostMessages(Communicator& host, Device device)
     : host_(host),
       device_(device),
+      nodes_(host.machines()),
       sends_(static_cast<std::size_t>(host.size())),
       receives_(static_cast<std::size_t>(host.size())) {}
 
@@ -37,6 +38,8 @@ void HostMessages::transfer(const Call& call) {
     memory.copy(here.data(), call.in.bytes, bytes);
     host_.send(ConstData(here.data(), call.in.count, call.in.dtype), call.peer);
     bytes_sent_ += bytes;
+    const auto node_of = [&](int rank) { return nodes_[static_cast<std::size_t>(rank)]; };
+    if (node_of(call.peer) != node_of(host_.rank())) bytes_across_ += bytes;
   } else {
     host_.receive(Data(here.data(), call.out.count, call.out.dtype), call.peer);
     memory.copy(call.out.bytes, here.data(), bytes);

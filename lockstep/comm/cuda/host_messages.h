@@ -24,6 +24,7 @@ class HostMessages {
   Work start(const Call& call);
 
   std::uint64_t bytes_sent() const { return bytes_sent_; }
+  std::uint64_t bytes_across() const { return bytes_across_; }  // of these, to other nodes
 
  private:
   void transfer(const Call& call);
@@ -31,7 +32,9 @@ class HostMessages {
 
   Communicator& host_;
   const Device device_;
+  const std::vector<int> nodes_;
   std::atomic<std::uint64_t> bytes_sent_{0};
+  std::atomic<std::uint64_t> bytes_across_{0};
   std::vector<TaskQueue> sends_, receives_;  // by peer; declared last, to end first
 };
 

@@ -9,6 +9,7 @@
 #include "lockstep/comm/least_bytes.h"
 #include "lockstep/comm/nccl/communicator.h"
 #include "lockstep/comm/nccl/reduction.h"
+#include "lockstep/comm/nccl/traffic.h"
 #include "lockstep/tensor/cuda/check.h"
 #include "lockstep/tensor/cuda/devices.h"
 
@@ -88,11 +89,10 @@ struct Parts {
 // ---- staging
 
 std::byte* NcclCommunicator::take_staging(cudaStream_t stream) {
-  if (staging_.data() == nullptr) {
-    staging_ = Buffer(kStagingBytes, options_.device);
-  } else {
-    cuda::check(cudaStreamWaitEvent(stream, staging_free_), "queueing a collective");
-  }
+  // An event that was never recorded is not waited for.
+  cuda::check(cudaStreamWaitEvent(stream, staging_free_), "queueing a collective");
+  if (of_levels_.staging != nullptr) return of_levels_.staging;
+  if (staging_.data() == nullptr) staging_ = Buffer(kStagingBytes, options_.device);
   return staging_.data();
 }
 
@@ -115,6 +115,12 @@ bool NcclCommunicator::is_by_tree(const Call& call) const {
   return options_.tree_order || is_half || (is_float && is_extreme);
 }
 
+bool NcclCommunicator::is_exchange(const Call& call) const {
+  if (reduces(call.kind)) return is_by_tree(call);
+  if (call.kind == Collective::kAllGather) return call.varying;
+  return call.kind != Collective::kBroadcast && call.kind != Collective::kBarrier;
+}
+
 Choice NcclCommunicator::choice(const Call& call) const {
   if (reduces(call.kind) && is_by_tree(call)) {
     return {"tree", options_.tree_order ? "sums in the order of a tree"
@@ -129,9 +135,11 @@ void NcclCommunicator::queue(const Call& call, cudaStream_t stream) {
   if (call.kind == Collective::kCopy || !connection_) return queue_alone(call, stream);
   Fingerprint mine = fingerprint_of(call, ++operations_);
   if (options_.tree_order) ++mine.extra;  // ranks must agree on that, too
-  compare(mine);
+  if (!of_levels_.is_compared) compare(mine);
   if (call.varying && call.kind == Collective::kAllToAll) compare_block_sizes(call);
   bytes_sent_ += least_bytes_sent(call, mine, rank(), size());
+  bytes_across_ += is_exchange(call) ? bytes_across_of_exchange(call, rank(), nodes_)
+                                     : bytes_across_of_ring(call, rank(), nodes_);
   connection_->begin(mine, stream);
   try {
     queue_on_ranks(call, stream);

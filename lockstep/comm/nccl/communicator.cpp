@@ -16,8 +16,6 @@
 namespace lockstep::nccl {
 namespace {
 
-constexpr std::size_t kBarrierBytes = 64;
-
 void refuse_capture(const Call& call, cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   cuda::check(cudaStreamIsCapturing(stream, &status), "asking whether a stream is captured");
@@ -34,19 +32,24 @@ void refuse_capture(const Call& call, cudaStream_t stream) {
 // ---- making it
 
 NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host,
-                                   const DeviceCommunicatorOptions& options)
-    : host_(std::move(host)), options_(options), messages_(*host_, options.device) {
+                                   const DeviceCommunicatorOptions& options,
+                                   const OfLevels& of_levels)
+    : host_(std::move(host)),
+      options_(options),
+      of_levels_(of_levels),
+      nodes_(host_->machines()),
+      messages_(*host_, options.device) {
   if (size() > kMostTreeRanks) {
     fail(ErrorCode::kUnsupported, "{} ranks on GPUs are more than the {} supported", size(),
          kMostTreeRanks);
   }
   cuda::use_device(options_.device.index);
   load_reductions();
-  barrier_ = Buffer(kBarrierBytes, options_.device);
+  barrier_ = Buffer(kNcclBarrierBytes, options_.device);
   if (size() > 1) connection_.emplace(*host_, options_);
   cuda::check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   cuda::check(cudaEventCreateWithFlags(&staging_free_, cudaEventDisableTiming), "making an event");
-  cuda::check(cudaMemsetAsync(barrier_.data(), 0, kBarrierBytes, stream_),
+  cuda::check(cudaMemsetAsync(barrier_.data(), 0, kNcclBarrierBytes, stream_),
               "preparing a communicator");
   cuda::check(cudaStreamSynchronize(stream_), "preparing a communicator");
 }

@@ -25,9 +25,16 @@
 
 namespace lockstep::nccl {
 
+// What a communicator that is a level of another (comm/hierarchical) leaves to it.
+struct OfLevels {
+  std::byte* staging = nullptr;  // of kStagingBytes, instead of memory of its own
+  bool is_compared = false;      // calls that come here have been compared
+};
+
 class NcclCommunicator final : public Communicator {
  public:
-  NcclCommunicator(std::unique_ptr<Communicator> host, const DeviceCommunicatorOptions& options);
+  NcclCommunicator(std::unique_ptr<Communicator> host, const DeviceCommunicatorOptions& options,
+                   const OfLevels& of_levels = {});
   ~NcclCommunicator() override;
 
   int rank() const override { return host_->rank(); }
@@ -36,6 +43,10 @@ class NcclCommunicator final : public Communicator {
   Device device() const override { return options_.device; }
   std::vector<int> machines() const override { return host_->machines(); }
   std::uint64_t bytes_sent() const override { return bytes_sent_ + messages_.bytes_sent(); }
+  // As if NCCL's own algorithms were rings in the order of ranks.
+  std::optional<std::uint64_t> bytes_across() const override {
+    return bytes_across_ + messages_.bytes_across();
+  }
   std::optional<Error> failure() const override;
   bool wait_for_failure(std::chrono::nanoseconds timeout) const override;
 
@@ -48,6 +59,8 @@ class NcclCommunicator final : public Communicator {
   SymmetricBuffer allocate(std::size_t bytes) override;
   void abort(std::string_view reason) override;
   Choice choice(const Call& call) const override;
+  // Whether every rank sends to every rank.
+  bool is_exchange(const Call& call) const;
 
  private:
   // A call outside of tasks, to its end.
@@ -76,12 +89,15 @@ class NcclCommunicator final : public Communicator {
 
   std::unique_ptr<Communicator> host_;
   const DeviceCommunicatorOptions options_;
+  const OfLevels of_levels_;
+  const std::vector<int> nodes_;
   cudaStream_t stream_ = nullptr;       // of calls outside of tasks
   cudaEvent_t staging_free_ = nullptr;  // the last use of staging_ has ended
-  Buffer staging_;                      // allocated when it is first needed
+  Buffer staging_;                      // allocated when it is first needed, unless it is given
   Buffer barrier_;                      // what barriers reduce
   std::uint64_t operations_ = 0;        // so far, of all ranks together
   std::atomic<std::uint64_t> bytes_sent_{0};
+  std::atomic<std::uint64_t> bytes_across_{0};
   std::optional<Connection> connection_;  // none: this is the only rank
   // Declared last: their threads end before the members they use.
   cuda::HostMessages messages_;

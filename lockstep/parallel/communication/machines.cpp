@@ -2,6 +2,8 @@
 
 #include <set>
 
+#include "lockstep/comm/node_grid.h"
+
 namespace lockstep::parallel {
 
 int count_machines(std::span<const int> machines) {
@@ -19,18 +21,9 @@ NodePlace node_place(std::span<const int> machines, int rank) {
 }
 
 std::optional<MachineGrid> machine_grid(std::span<const int> machines) {
-  const int count = count_machines(machines);
-  const auto workers = static_cast<int>(machines.size());
-  if (count == 0 || workers % count != 0) return std::nullopt;
-  const MachineGrid grid{.machines = count, .places = workers / count};
-  for (int worker = 0; worker < workers; ++worker) {
-    const int first = grid.worker_at(grid.machine_of(worker), 0);
-    // As many nodes as runs of equal numbers, so that no two runs are of one node.
-    if (machines[static_cast<std::size_t>(worker)] != machines[static_cast<std::size_t>(first)]) {
-      return std::nullopt;
-    }
-  }
-  return grid;
+  const std::optional<NodeGrid> grid = node_grid(machines);
+  if (!grid) return std::nullopt;
+  return MachineGrid{.machines = grid->nodes, .places = grid->places};
 }
 
 }  // namespace lockstep::parallel

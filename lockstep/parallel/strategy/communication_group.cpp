@@ -17,6 +17,7 @@ DeviceCommunicatorOptions device_options(const ParallelOptions& options) {
           .timeout = options.comm.timeout,
           .backend = options.comm.device_backend,
           .tree_order = options.reduction == Reduction::kTree,
+          .measure = options.comm.measure,
           .at_once = collectives_at_once(options)};
 }
 
@@ -64,7 +65,36 @@ std::uint64_t ExpertDataGroup::bytes_across() const {
   return on_host_->bytes_across().value_or(0) + on_device;
 }
 
-std::size_t communication_group_bytes(const nn::MemoryPlan& plan) {
+std::vector<int> nodes_of_group(const ParallelOptions& options, const WorkerPosition& position,
+                                plan::Axes axes) {
+  if (options.machines == 1) return {0};
+  const plan::Mesh mesh =
+      plan::mesh_of(position.workers * ranks_per_worker(options), {.data = 0,
+                                                                   .pipeline = options.pipeline,
+                                                                   .tensor = options.tensor,
+                                                                   .context = options.context,
+                                                                   .expert = options.expert});
+  const int rank = mesh.rank_of({.data = position.worker / (options.context * options.expert),
+                                 .pipeline = options.stage,
+                                 .tensor = options.tensor_rank,
+                                 .context = options.context_rank,
+                                 .expert = options.expert_rank});
+  std::vector<int> nodes;
+  for (const int one : mesh.group(axes, rank)) {
+    nodes.push_back(emulated_node(one, mesh.ranks(), options.machines));
+  }
+  return nodes;
+}
+
+std::size_t device_group_bytes(const ParallelOptions& options, const WorkerPosition& position,
+                               plan::Axes axes, bool is_staged, bool has_messages) {
+  return device_communicator_bytes(options.comm.device_backend,
+                                   nodes_of_group(options, position, axes), is_staged,
+                                   has_messages);
+}
+
+std::size_t communication_group_bytes(const ParallelOptions& options,
+                                      const WorkerPosition& position, const nn::MemoryPlan& plan) {
   if (plan.device == Device{}) return 0;
   // Not in symmetric memory are states and scales that are broadcast at the start, and a block of
   // parameters that is gathered and that its owner sends.
@@ -78,7 +108,9 @@ std::size_t communication_group_bytes(const nn::MemoryPlan& plan) {
   const bool comes = sharding.parameters && tiers.parameters != Tier::kDevice;
   const bool is_staged = broadcasts || comes || (sharding.parameters && by_layer);
   const std::size_t symmetric = plan.symmetric_layout.bytes;
-  return device_communicator_bytes(is_staged) + symmetric_device_bytes(symmetric) - symmetric;
+  const plan::Axes workers{plan::Axis::kData, plan::Axis::kExpert, plan::Axis::kContext};
+  return device_group_bytes(options, position, workers, is_staged) +
+         symmetric_device_bytes(symmetric) - symmetric;
 }
 
 }  // namespace lockstep::parallel

@@ -3,10 +3,13 @@
 
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "lockstep/comm/communicator.h"
 #include "lockstep/nn/memory/memory_plan.h"
 #include "lockstep/parallel/strategy/options.h"
+#include "lockstep/parallel/strategy/worker_position.h"
+#include "lockstep/plan/mesh/mesh.h"
 
 namespace lockstep::parallel {
 
@@ -38,8 +41,17 @@ class ExpertDataGroup {
   std::unique_ptr<Communicator> on_device_;  // beside a GPU
 };
 
+// The node of each rank of this rank's group over these axes. Ranks are dealt out to
+// options.machines nodes in order.
+std::vector<int> nodes_of_group(const ParallelOptions& options, const WorkerPosition& position,
+                                plan::Axes axes);
+// The memory that a communicator of such a group takes on a GPU (comm/device_communicator.h).
+std::size_t device_group_bytes(const ParallelOptions& options, const WorkerPosition& position,
+                               plan::Axes axes, bool is_staged, bool has_messages = false);
+
 // The memory that communication_group() takes on the device of a plan, besides its symmetric
 // memory; that of an ExpertDataGroup is one staged communicator.
-std::size_t communication_group_bytes(const nn::MemoryPlan& plan);
+std::size_t communication_group_bytes(const ParallelOptions& options,
+                                      const WorkerPosition& position, const nn::MemoryPlan& plan);
 
 }  // namespace lockstep::parallel

@@ -133,7 +133,13 @@ std::vector<Request> MachineExchange::memory(const ParallelOptions& options,
   };
   std::size_t others = codec_device_bytes(options.device);
   if (on_gpu && grid.machines > 1) others += device_communicator_bytes(true);
-  if (on_gpu && options.reduction == Reduction::kTree) others += device_communicator_bytes(true);
+  if (on_gpu && options.reduction == Reduction::kTree) {
+    std::vector<int> nodes;
+    for (int worker = 0; worker < grid.machines * grid.places; ++worker) {
+      nodes.push_back(grid.machine_of(worker));
+    }
+    others += device_communicator_bytes(options.comm.device_backend, nodes, true);
+  }
   std::vector<Request> requests;
   requests.push_back({.name = "exchange",
                       .group = kCommunicationGroup,

@@ -97,7 +97,7 @@ std::string too_many_ranks(const TrainOptions& options, std::size_t gpus) {
 std::string no_nccl(const TrainOptions& options) {
   const DeviceBackend backend = options.parallel.comm.device_backend;
   const bool needs_it = backend == DeviceBackend::kNccl ||
-                        (backend == DeviceBackend::kAuto && options.parallel.machines > 1);
+                        (backend != DeviceBackend::kNative && options.parallel.machines > 1);
   // Servers, and all that workers exchange with them, are on the host.
   const bool by_servers = options.parallel.strategy == parallel::StrategyKind::kParameterServer;
   if (ranks_of(options) == 1 || by_servers || !needs_it) return "";

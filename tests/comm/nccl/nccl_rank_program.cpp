@@ -1,4 +1,5 @@
 // One rank of a job whose GPU memory NCCL connects; started by nccl_test.cpp through the launcher.
+// With LOCKSTEP_COMM_DEVICE_BACKEND=hierarchical kernels connect the ranks of each node.
 // A rank that finds a wrong result says so and exits with 1. An error of the communicator goes to
 // $DIR/error-RANK, and the rank exits with 3:
 //   <code> <ranks, comma-separated> <steady clock in ns when noticed> <message>
@@ -42,12 +43,19 @@ void write_file(const std::string& name, const std::string& text) {
   std::filesystem::rename(folder / (name + ".part"), folder / name);
 }
 
+DeviceBackend backend() {
+  const DeviceBackend wanted = comm_options().device_backend;
+  return wanted == DeviceBackend::kAuto ? DeviceBackend::kNccl : wanted;
+}
+
 std::unique_ptr<Communicator> on_gpu(Communicator& world, bool tree_order = false,
                                      std::chrono::nanoseconds timeout = comm_options().timeout) {
-  return make_device_communicator(world.split(0, world.rank()), {.device = kGpu,
-                                                                 .timeout = timeout,
-                                                                 .backend = DeviceBackend::kNccl,
-                                                                 .tree_order = tree_order});
+  return make_device_communicator(world.split(0, world.rank()),
+                                  {.device = kGpu,
+                                   .timeout = timeout,
+                                   .backend = backend(),
+                                   .tree_order = tree_order,
+                                   .at_once = world.size()});  // all share the GPU
 }
 
 // An array in GPU memory.
@@ -295,6 +303,43 @@ void make_often(Communicator& world) {
   expect(after + kSlack > before, fmt::format("{} bytes are free, {} were", after, before));
 }
 
+// Of a hierarchical communicator the bytes are planned, whatever it is asked for.
+void take_planned_bytes(Communicator& world) {
+  const std::size_t before = memory_in_use(kGpu);
+  const Values<BFloat16> values(std::vector<BFloat16>(1 << 20, to_bfloat16(1.0f)));
+  for (const bool tree_order : {false, true}) {
+    const auto group = on_gpu(world, tree_order);
+    const SymmetricBuffer memory = group->allocate(kSymmetricPage);
+    group->all_reduce(values.data());
+    group->all_reduce(memory.as<float>());
+    group->barrier();
+    const std::size_t taken = memory_in_use(kGpu) - before;
+    const std::size_t planned = device_communicator_bytes(backend(), world.machines(), false) +
+                                kSymmetricPage + values.data().count * sizeof(BFloat16);
+    expect(taken == planned, fmt::format("{} bytes instead of the planned {}", taken, planned));
+  }
+}
+
+// Vectors in symmetric memory, which go without copies, and a part of them that does not divide.
+void sum_symmetric(Communicator& world) {
+  constexpr std::size_t kCount = 5'000'003;
+  const auto group = on_gpu(world, true);
+  const SymmetricBuffer memory = group->allocate(kCount * sizeof(float));
+  std::vector<float> values(kCount);
+  for (std::size_t i = 0; i < kCount; ++i) values[i] = value_of(group->rank(), i);
+  memory_of(kGpu).copy(memory.data(), reinterpret_cast<const std::byte*>(values.data()),
+                       kCount * sizeof(float));
+  Stream stream(kGpu);
+  stream.run([&] { group->run(all_reduce(memory.as<float>())); });
+  stream.synchronize();
+  memory_of(kGpu).copy(reinterpret_cast<std::byte*>(values.data()), memory.data(),
+                       kCount * sizeof(float));
+  for (std::size_t i = 0; i < kCount; ++i) {
+    expect(values[i] == tree_sum<float>(0, group->size(), i), fmt::format("element {}", i));
+  }
+  group->barrier();
+}
+
 void run(Communicator& world, const std::string& what, const std::string& how) {
   if (what == "sum") return sum(world);
   if (what == "extremes") return extremes(world);
@@ -306,6 +351,8 @@ void run(Communicator& world, const std::string& what, const std::string& how) {
   if (what == "loop") return loop(world);
   if (what == "abort") return abort_rank(world);
   if (what == "often") return make_often(world);
+  if (what == "bytes") return take_planned_bytes(world);
+  if (what == "symmetric") return sum_symmetric(world);
   throw WrongResult{"there is no task " + what};
 }
 

@@ -144,6 +144,82 @@ TEST_F(NcclRanks, GetTheReasonOfAnAbort) {
   EXPECT_TRUE(job.leaves_nobody());
 }
 
+// Four ranks on two emulated nodes: kernels inside, NCCL across.
+class LevelsOnGpu : public NcclRanks {
+ protected:
+  static Launched start_on_nodes(const std::vector<std::string>& program,
+                                 std::vector<std::string> environment = {}) {
+    environment.emplace_back("LOCKSTEP_COMM_EMULATED_NODES=2");
+    environment.emplace_back("LOCKSTEP_COMM_DEVICE_BACKEND=hierarchical");
+    return start_ranks(4, program, environment);
+  }
+  static void expect_success_on_nodes(const std::string& task) {
+    Launched job = start_on_nodes({task});
+    EXPECT_EQ(job.wait(kEnough), 0) << job.err();
+  }
+};
+
+TEST_F(LevelsOnGpu, SumInTheOrderOfATree) { expect_success_on_nodes("sum"); }
+
+TEST_F(LevelsOnGpu, SumSymmetricMemoryInPlace) { expect_success_on_nodes("symmetric"); }
+
+TEST_F(LevelsOnGpu, KeepNanInExtremes) { expect_success_on_nodes("extremes"); }
+
+TEST_F(LevelsOnGpu, KeepTheOrderOfStreams) { expect_success_on_nodes("streams"); }
+
+TEST_F(LevelsOnGpu, RefuseCaptures) { expect_success_on_nodes("capture"); }
+
+TEST_F(LevelsOnGpu, TakeThePlannedBytes) { expect_success_on_nodes("bytes"); }
+
+TEST_F(LevelsOnGpu, GiveMemoryBack) { expect_success_on_nodes("often"); }
+
+TEST_F(LevelsOnGpu, NameBothCallsOfRanksThatDisagree) {
+  for (const char* how : {"count", "operation", "root", "collective", "allocation", "stream"}) {
+    Launched job = start_on_nodes({"disagree", how});
+    for (int rank = 0; rank < 4; ++rank) {
+      const auto report = report_of(job, rank);
+      ASSERT_TRUE(report) << how << ", rank " << rank << ": " << job.err();
+      EXPECT_EQ(report->code, ErrorCode::kMismatch) << how << ": " << report->message;
+      EXPECT_THAT(report->message, HasSubstr("ranks disagree")) << how;
+    }
+    EXPECT_EQ(job.wait(kEnough), 3) << job.err();
+    EXPECT_TRUE(job.leaves_nobody());
+  }
+}
+
+TEST_F(LevelsOnGpu, NameARankThatDoesNotCome) {
+  Launched job = start_on_nodes({"away"}, {"LOCKSTEP_COMM_TIMEOUT=15s"});
+  for (const int rank : {0, 2, 3}) {
+    const auto report = report_of(job, rank);
+    ASSERT_TRUE(report) << job.err();
+    EXPECT_THAT(report->message, HasSubstr("rank 1")) << rank;
+    EXPECT_THAT(report->code, AnyOf(ErrorCode::kTimeout, ErrorCode::kAborted)) << report->message;
+  }
+  EXPECT_NE(job.wait(kEnough), 0);
+  EXPECT_TRUE(job.leaves_nobody());
+}
+
+TEST_F(LevelsOnGpu, NameARankThatDies) {
+  for (const int victim : {0, 3}) {
+    Launched job = start_on_nodes({"loop"});
+    for (int rank = 0; rank < 4; ++rank) {
+      ASSERT_TRUE(
+          eventually([&] { return job.has_file("running-" + std::to_string(rank)); }, kEnough))
+          << job.err();
+    }
+    ::kill(std::stoi(read_text(job.folder() / ("running-" + std::to_string(victim)))), SIGKILL);
+    for (int rank = 0; rank < 4; ++rank) {
+      if (rank == victim) continue;
+      const auto report = report_of(job, rank);
+      ASSERT_TRUE(report) << "rank " << rank << " noticed nothing: " << job.err();
+      EXPECT_EQ(report->code, ErrorCode::kPeerLost) << report->message;
+      EXPECT_EQ(report->ranks, std::to_string(victim)) << report->message;
+    }
+    EXPECT_EQ(job.wait(kEnough), 128 + SIGKILL) << job.err();
+    EXPECT_TRUE(job.leaves_nobody());
+  }
+}
+
 // Needs the CUDA module, but no GPU.
 class NcclLibrary : public ::testing::Test {
  protected:

@@ -79,6 +79,22 @@ TEST_F(NcclTraining, IsChosenForRanksOnSeveralNodes) {
   EXPECT_EQ(losses("zero 3", 2, {"comm.emulated_nodes=2", "parallel.zero=3"}), one);
 }
 
+// Two levels sum in the order of the tree, so the bits are those of one worker.
+TEST_F(NcclTraining, HasTheBitsOfOneWorkerInTwoLevels) {
+  const std::vector<double> one = losses("one", 1, {});
+  ASSERT_EQ(one.size(), 8u);
+  for (const std::string backend : {"hierarchical", "auto"}) {
+    const std::string chosen = "comm.device_backend=" + backend;
+    EXPECT_EQ(losses("ddp " + backend, 4, {"comm.emulated_nodes=2", chosen}), one);
+    for (const char* stage : {"1", "2", "3"}) {
+      EXPECT_EQ(losses("zero " + backend + stage, 4,
+                       {"comm.emulated_nodes=2", chosen, std::string("parallel.zero=") + stage}),
+                one)
+          << stage;
+    }
+  }
+}
+
 // Within a node kernels on mapped memory, between nodes NCCL.
 TEST_F(NcclTraining, CompressesAndQuantisesAsTheCpuDoes) {
   const std::vector<std::string> ways[] = {

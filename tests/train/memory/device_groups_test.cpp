@@ -2,10 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <vector>
 
 #include "lockstep/comm/device_communicator.h"
 #include "lockstep/parallel/footprint.h"
 #include "lockstep/parallel/gradients/shared_blocks.h"
+#include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/strategy/device_update.h"
 #include "lockstep/train/memory/run_plan.h"
 
@@ -55,6 +57,30 @@ TEST(DeviceGroups, AreInThePlanWhereThereIsOne) {
             device_communicator_bytes(false, true));
   EXPECT_EQ(device_communicator_bytes(true, true) - device_communicator_bytes(false, false),
             kStagingBytes + kMailboxBytes);
+}
+
+// A tensor group is on one node. The workers are on two, two of them on each.
+TEST(DeviceGroups, OnSeveralNodesTakeStagingMemoryForTwoLevels) {
+  parallel::ParallelOptions parallel;
+  parallel.tensor = 2;
+  parallel.machines = 2;
+  constexpr int kWorkers = 4;
+  const plan::Axes workers{plan::Axis::kData, plan::Axis::kExpert, plan::Axis::kContext};
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    const parallel::WorkerPosition position{.workers = kWorkers, .worker = worker};
+    const auto bytes_on = [&](plan::Axes axes, bool is_staged) {
+      return parallel::device_group_bytes(parallel, position, axes, is_staged);
+    };
+    EXPECT_EQ(parallel::nodes_of_group(parallel, position, workers),
+              (std::vector<int>{0, 0, 1, 1}));
+    EXPECT_EQ(bytes_on(plan::Axis::kTensor, true), device_communicator_bytes(true));
+    EXPECT_EQ(bytes_on(workers, false), hierarchical_communicator_bytes());
+    EXPECT_EQ(bytes_on(workers, true), hierarchical_communicator_bytes());
+  }
+  parallel.comm.device_backend = DeviceBackend::kNccl;
+  EXPECT_EQ(
+      parallel::device_group_bytes(parallel, {.workers = kWorkers, .worker = 1}, workers, true),
+      device_communicator_bytes(true));
 }
 
 // The norm of a divided model is one over several ranks, which one graph on one GPU does not have.
