@@ -42,6 +42,7 @@ void print_gpus() {
                format_bytes(static_cast<double>(gpu.total_bytes)));
     fmt::print("          driver for CUDA {}, runtime {}, cuBLASLt {}\n", gpu.driver, gpu.runtime,
                gpu.cublas_lt);
+    if (!gpu.near_cpus.empty()) fmt::print("          near CPUs {}\n", gpu.near_cpus);
   }
   if (const std::string why = why_no_cuda(); !why.empty()) fmt::print("gpu       none: {}\n", why);
 }

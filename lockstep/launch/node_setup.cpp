@@ -10,6 +10,7 @@
 #include "lockstep/base/error.h"
 #include "lockstep/base/net/hmac.h"
 #include "lockstep/base/net/socket.h"
+#include "lockstep/base/system/cpu_set.h"
 #include "lockstep/base/system/descriptor_limit.h"
 #include "lockstep/base/text/hex.h"
 #include "lockstep/launch/variables.h"
@@ -37,6 +38,11 @@ std::map<std::string, std::string> place_variables(const LaunchOptions& options,
   set(kHostedVariable, 1);
   set(kTokenVariable, token_text(setup.token));
   set(kGenerationVariable, setup.generation);
+  if (!options.bind) {
+    set(kNodeCpusVariable, "");
+  } else if (options.ranks_per_node > 1) {
+    set(kNodeCpusVariable, CpuSet::of_this_thread().text());
+  }
   return variables;
 }
 

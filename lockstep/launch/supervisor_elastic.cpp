@@ -2,13 +2,9 @@
 // launch/launcher.h.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sched.h>
 
 #include <algorithm>
-#include <charconv>
-#include <filesystem>
 #include <string>
-#include <system_error>
 #include <utility>
 
 #include "lockstep/base/system/cpu_set.h"
@@ -16,22 +12,6 @@
 #include "lockstep/launch/supervisor.h"
 
 namespace lockstep {
-namespace {
-
-// All its threads; one that ends meanwhile needs nothing.
-void bind_process(pid_t pid, const CpuSet& cpus) {
-  std::error_code none;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), none)) {
-    const std::string name = entry.path().filename();
-    pid_t thread = 0;
-    std::from_chars(name.data(), name.data() + name.size(), thread);
-    if (thread > 0) ::sched_setaffinity(thread, sizeof(cpu_set_t), &cpus.native());
-  }
-}
-
-}  // namespace
-
 std::vector<RankProcess*> Supervisor::processes() const {
   std::vector<RankProcess*> all;
   for (const auto& rank : ranks_) all.push_back(rank.get());

@@ -29,6 +29,9 @@ inline constexpr const char* kSupervisorVariable = "LOCKSTEP_SUPERVISOR";
 // The terminal on which the launcher shows what rank 0 rewrites; not set where there is none.
 inline constexpr const char* kTerminalVariable = "LOCKSTEP_TERMINAL";
 
+// The CPUs that the ranks of this node divide; empty where they are not to be bound.
+inline constexpr const char* kNodeCpusVariable = "LOCKSTEP_NODE_CPUS";
+
 // 1: the launcher serves the live page of the run.
 inline constexpr const char* kLiveVariable = "LOCKSTEP_PAGE_IS_SERVED";
 

@@ -32,6 +32,8 @@ TEST(CpuSet, TextComesBackAsTheSameSet) {
   EXPECT_EQ(cpus.count(), 3);
   EXPECT_EQ(cpus.text(), "1,64,1000");
   EXPECT_EQ(CpuSet::parse("nonsense,-1,99999,4"), CpuSet::parse("4"));
+  EXPECT_EQ(CpuSet::parse("0-2,8,10-11"), CpuSet::parse("0,1,2,8,10,11"));
+  EXPECT_EQ(CpuSet::parse("5-3,1020-9999").count(), 4);
   EXPECT_GE(CpuSet::of_this_thread().count(), 1);
 }
 

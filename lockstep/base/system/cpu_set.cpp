@@ -4,6 +4,9 @@
 #include <fmt/ranges.h>
 
 #include <charconv>
+#include <filesystem>
+#include <string>
+#include <system_error>
 #include <vector>
 
 #include "lockstep/base/text/text.h"
@@ -47,11 +50,26 @@ std::string CpuSet::text() const { return fmt::format("{}", fmt::join(members(se
 CpuSet CpuSet::parse(std::string_view text) {
   CpuSet cpus;
   for (const std::string_view word : split_text(text, ',')) {
-    int cpu = -1;
-    std::from_chars(word.data(), word.data() + word.size(), cpu);
-    if (cpu >= 0 && cpu < CPU_SETSIZE) cpus.add(cpu);
+    int first = -1;
+    const char* const end = word.data() + word.size();
+    const char* const rest = std::from_chars(word.data(), end, first).ptr;
+    int last = first;
+    if (rest != end && *rest == '-') std::from_chars(rest + 1, end, last);
+    if (first < 0) continue;
+    for (int cpu = first; cpu <= last && cpu < CPU_SETSIZE; ++cpu) cpus.add(cpu);
   }
   return cpus;
+}
+
+void bind_process(pid_t pid, const CpuSet& cpus) {
+  std::error_code none;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), none)) {
+    const std::string name = entry.path().filename();
+    pid_t thread = 0;
+    std::from_chars(name.data(), name.data() + name.size(), thread);
+    if (thread > 0) ::sched_setaffinity(thread, sizeof(cpu_set_t), &cpus.native());
+  }
 }
 
 }  // namespace lockstep

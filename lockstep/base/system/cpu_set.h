@@ -2,6 +2,7 @@
 #pragma once
 
 #include <sched.h>
+#include <sys/types.h>
 
 #include <optional>
 #include <string>
@@ -23,13 +24,18 @@ class CpuSet {
     CPU_AND(&both, &set_, &other.set_);
     return CPU_COUNT(&both) != 0;
   }
+  CpuSet common(const CpuSet& other) const {
+    CpuSet both;
+    CPU_AND(&both.set_, &set_, &other.set_);
+    return both;
+  }
   friend bool operator==(const CpuSet& a, const CpuSet& b) { return CPU_EQUAL(&a.set_, &b.set_); }
 
   // Part `index` of `parts` disjoint ranges of these CPUs of almost equal size. With fewer CPUs
   // than parts, one CPU, shared evenly between parts. Nothing if there is only one part.
   std::optional<CpuSet> share(int index, int parts) const;
 
-  // "0,2,3"; parsing ignores anything that is not the number of a CPU.
+  // "0,2,3"; parsing knows "0-3,8" too, and ignores anything that is not the number of a CPU.
   std::string text() const;
   static CpuSet parse(std::string_view text);
 
@@ -38,5 +44,8 @@ class CpuSet {
  private:
   cpu_set_t set_;
 };
+
+// Lets a process run on these CPUs alone: all its threads; one that ends meanwhile needs nothing.
+void bind_process(pid_t pid, const CpuSet& cpus);
 
 }  // namespace lockstep

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <system_error>
 
 #include "lockstep/base/error.h"
@@ -57,6 +58,18 @@ std::string cublas_lt_version() {
   return fmt::format("{}.{}.{}", version / 10000, version / 100 % 100, version % 100);
 }
 
+std::string cpus_near(int index) {
+  char bus[32] = {};
+  check(cudaDeviceGetPCIBusId(bus, sizeof(bus), index), "asking for a GPU's address");
+  for (char& letter : bus) {
+    if (letter >= 'A' && letter <= 'F') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  std::ifstream file(fmt::format("/sys/bus/pci/devices/{}/local_cpulist", bus));
+  std::string cpus;
+  std::getline(file, cpus);
+  return cpus;
+}
+
 GpuInfo describe(int index, int driver) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, index), "asking a GPU for its properties");
@@ -65,6 +78,7 @@ GpuInfo describe(int index, int driver) {
           .capability = properties.major * 10 + properties.minor,
           .multiprocessors = properties.multiProcessorCount,
           .total_bytes = properties.totalGlobalMem,
+          .near_cpus = cpus_near(index),
           .driver = version_text(driver),
           .runtime = version_text(CUDART_VERSION),
           .cublas_lt = cublas_lt_version()};

@@ -28,6 +28,7 @@
 #include "lockstep/train/run/keeping.h"
 #include "lockstep/train/run/mesh_groups.h"
 #include "lockstep/train/run/mirror.h"
+#include "lockstep/train/run/near_gpu.h"
 #include "lockstep/train/run/opened_data.h"
 #include "lockstep/train/run/owed.h"
 #include "lockstep/train/run/regrouping.h"
@@ -448,6 +449,7 @@ RunOutcome run_training(const RunSettings& settings,
   const parallel::ParallelOptions& spread = planned.options.train.parallel;
   group.check_settings(planned.config);
   group.together([&] { check_device(planned.options.train); });
+  stay_near_gpu(planned.options.train, world);
 
   std::unique_ptr<Communicator> workers;
   if (world != nullptr && parallel::has_own_servers(spread)) {
