@@ -25,6 +25,7 @@
 #include "lockstep/ops/cuda/routing/routing.h"
 #include "lockstep/ops/cuda/sample/sample.h"
 #include "lockstep/ops/cuda_module.h"
+#include "lockstep/ops/gpu_limits.h"
 #include "lockstep/tensor/cuda/check.h"
 #include "lockstep/tensor/cuda/devices.h"
 #include "lockstep/tensor/cuda/event.h"
@@ -194,11 +195,11 @@ void CudaOps::run(const ops::AttentionBackward& call) {
 }
 void CudaOps::run(const ops::Rotary& call) {
   check(call);
-  if (call.slowing.elements() > kMostSlowedPairs) {
+  if (call.slowing.elements() > static_cast<std::size_t>(ops::kMostSlowedPairs)) {
     fail(ErrorCode::kUnsupported,
          "rotary: a GPU slows down at most {} pairs of a head each by its own factor, not {}; use "
          "the CPU",
-         kMostSlowedPairs, call.slowing.elements());
+         ops::kMostSlowedPairs, call.slowing.elements());
   }
   run_checked(call);
 }

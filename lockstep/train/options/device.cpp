@@ -1,8 +1,11 @@
 // Which device a worker computes on.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "lockstep/base/error.h"
 #include "lockstep/comm/device_communicator.h"
+#include "lockstep/ops/gpu_limits.h"
 #include "lockstep/tensor/cuda.h"
 #include "lockstep/tensor/cuda_driver.h"
 #include "lockstep/tensor/device_memory.h"
@@ -33,8 +36,27 @@ std::string moved_and_quantized(const TrainOptions& options) {
   return fmt::format("{} with {}; leave one of them out", moved, quantized);
 }
 
+// Lists that are longer than the kernels of GPUs take.
+std::string too_long_for_gpu(const ModelChoice& model) {
+  const std::size_t pairs =
+      model.rope_scaling == RopeScaling::kLongRope
+          ? std::max(model.rope_short_factors.size(), model.rope_long_factors.size())
+          : 0;
+  if (pairs > static_cast<std::size_t>(ops::kMostSlowedPairs)) {
+    return fmt::format(
+        "model.rope_scaling = \"longrope\" with {} pairs that turn in a head; at most {} do", pairs,
+        ops::kMostSlowedPairs);
+  }
+  if (model.relative_buckets > ops::kMostBuckets) {
+    return fmt::format("model.relative_buckets = {}; take at most {}", model.relative_buckets,
+                       ops::kMostBuckets);
+  }
+  return "";
+}
+
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
+  if (std::string unserved = too_long_for_gpu(options.model); !unserved.empty()) return unserved;
   if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
       options.parallel.compression.compression != parallel::Compression::kNone) {
     return fmt::format("parallel.compression = \"{}\" with parameter servers; leave it out",

@@ -117,6 +117,11 @@ std::vector<AttentionOptions> attentions(DType dtype, std::int64_t head_size) {
     add_biased(333, 100, 2, 2, true, true);  // some see nothing
     add_biased(1, 300, 4, 2, true, false);
   }
+  all.push_back({.shape = {2, 200, 200, 4, 2, head_size, false, dtype, 0, 101},
+                 .mask = true,
+                 .dropout = 0.1,
+                 .packed = true,
+                 .gap = 0});
   all.push_back({.shape = {2, 200, 200, 3, 3, head_size, true, dtype, 70},
                  .mask = true,
                  .dropout = 0.1,

@@ -46,6 +46,18 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.strategy = parallel::StrategyKind::kParameterServer;
          o.parallel.compression.compression = parallel::Compression::kInt8;
        }},
+      {"model.rope_scaling = \"longrope\" with 129 pairs",
+       [](TrainOptions& o) {
+         o.model.family = ModelFamily::kPhi3;
+         o.model.rope_scaling = RopeScaling::kLongRope;
+         o.model.rope_short_factors.assign(129, 1);
+         o.model.rope_long_factors.assign(129, 2);
+       }},
+      {"model.relative_buckets = 258; take at most 256",
+       [](TrainOptions& o) {
+         o.model.family = ModelFamily::kT5;
+         o.model.relative_buckets = 258;
+       }},
       {"parallel.algorithm", [](TrainOptions& o) { o.parallel.algorithm = "ring"; }},
       {"offload.gradients = \"file\" with parallel.compression = \"topk\"",
        [](TrainOptions& o) {

@@ -11,7 +11,7 @@
 
 namespace lockstep::cuda::attention {
 
-static_assert(kMostDecodeHead / 2 <= kMostSlowedPairs);
+static_assert(kMostDecodeHead / 2 <= ops::kMostSlowedPairs);
 
 namespace {
 

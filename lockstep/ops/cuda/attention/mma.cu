@@ -23,12 +23,6 @@ bool shape_fits(const Context& context, const ops::AttentionShape& shape, float 
   return context.capability >= 80 && half && some && positive && shape.head_size <= 128;
 }
 
-// Each of dropout, caps and biases has kernels of its own.
-template <class Call>
-bool scores_fit(const Call& call) {
-  return call.dropout.probability == 0 || (call.softcap == 0 && call.shape.distances == 0);
-}
-
 template <class... Rows>
 bool in_sixteen_bytes(std::int64_t head_size, const Rows&... rows) {
   return (aligned(rows, head_size, 8) && ...);
@@ -39,10 +33,10 @@ bool in_sixteen_bytes(std::int64_t head_size, const Rows&... rows) {
 
 bool mma_accepts(const Context& context, const ops::Attention& call) {
   const std::int64_t size = call.shape.head_size;
-  if (!mma::shape_fits(context, call.shape, call.scale) || !mma::scores_fit(call) ||
-      ops::is_given(call.probabilities)) {
+  if (!mma::shape_fits(context, call.shape, call.scale) || ops::is_given(call.probabilities)) {
     return false;
   }
+  if (call.softcap > 0 && call.dropout.probability > 0) return false;
   std::size_t bytes = 0;
   mma::with_head_size(size, [&]<int kHeadSize>(std::integral_constant<int, kHeadSize>) {
     bytes = mma::ForwardTiles<kHeadSize>::kSharedBytes;
@@ -53,7 +47,8 @@ bool mma_accepts(const Context& context, const ops::Attention& call) {
 
 bool mma_accepts(const Context& context, const ops::AttentionBackward& call) {
   const std::int64_t size = call.shape.head_size;
-  if (!mma::shape_fits(context, call.shape, call.scale) || !mma::scores_fit(call)) return false;
+  if (!mma::shape_fits(context, call.shape, call.scale)) return false;
+  if (call.softcap > 0 && call.dropout.probability > 0) return false;
   std::size_t bytes = 0;
   mma::with_head_size(size, [&]<int kHeadSize>(std::integral_constant<int, kHeadSize>) {
     const std::size_t keys = mma::KeysTiles<kHeadSize>::kSharedBytes;

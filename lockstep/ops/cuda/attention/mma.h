@@ -8,6 +8,8 @@
 // used. Probabilities and gradients of scores are rounded to the 16-bit type before the second
 // product, and all sums are f32. Exponentials are powers of 2 of scores in units of log 2.
 //
+// Biases by distance are added to the products before the softmax (mma_bias.cuh).
+//
 // Heads have up to 128 elements, a multiple of 8, and are padded with zeros to 32, 64, 96 or 128.
 #pragma once
 

@@ -111,9 +111,9 @@ __global__ void __launch_bounds__(ForwardTiles<kHeadSize>::kThreads, 2)
     forward_kernel(ForwardCall<T> call) {
   using Tiles = ForwardTiles<kHeadSize>;
   constexpr int kM = Tiles::kM, kN = Tiles::kKeys / 8, kRow = kStride<kHeadSize>;
-  constexpr bool kDropout = kScores == Scores::kDropped;
+  constexpr bool kDropout = are_dropped(kScores);
   constexpr bool kCapped = kScores == Scores::kCapped;
-  constexpr bool kBiased = kScores == Scores::kBiased;
+  constexpr bool kBiased = are_biased(kScores);
   const Sizes& sizes = call.sizes;
   T* q = reinterpret_cast<T*>(dynamic_shared());
   T* k = q + Tiles::kQueries * kRow;

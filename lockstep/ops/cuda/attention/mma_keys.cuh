@@ -28,9 +28,9 @@ __global__ void __launch_bounds__(KeysTiles<kHeadSize>::kThreads, KeysTiles<kHea
     keys_kernel(BackwardCall<T> call) {
   using Tiles = KeysTiles<kHeadSize>;
   constexpr int kM = Tiles::kM, kN = Tiles::kQueries / 8, kRow = kStride<kHeadSize>;
-  constexpr bool kDropout = kScores == Scores::kDropped;
+  constexpr bool kDropout = are_dropped(kScores);
   constexpr bool kCapped = kScores == Scores::kCapped;
-  constexpr bool kBiased = kScores == Scores::kBiased;
+  constexpr bool kBiased = are_biased(kScores);
   const Sizes& sizes = call.sizes;
   T* k = reinterpret_cast<T*>(dynamic_shared());
   T* v = k + Tiles::kKeys * kRow;

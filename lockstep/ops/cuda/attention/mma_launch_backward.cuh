@@ -19,8 +19,7 @@ void launch_backward(const Context& context, const ops::AttentionBackward& call)
       launch<BackwardCall<T>>(
           "attention_mma_dq", queries_kernel<T, kHeadSize, kScores>,
           call.shape.batch * call.shape.heads * tiles_of(sizes.queries, Queries::kQueries),
-          Queries::kThreads, Queries::shared_bytes(kScores == Scores::kBiased), context.stream,
-          arguments);
+          Queries::kThreads, Queries::shared_bytes(are_biased(kScores)), context.stream, arguments);
       using Keys = KeysTiles<kHeadSize>;
       launch<BackwardCall<T>>(
           "attention_mma_dk_dv", keys_kernel<T, kHeadSize, kScores>,

@@ -324,14 +324,22 @@ void with_head_size(std::int64_t head_size, F&& f) {
   if (head_size <= 96) return f(std::integral_constant<int, 96>{});
   f(std::integral_constant<int, 128>{});
 }
-// What is done to scores and probabilities. Several at once are left to plain.h.
-enum class Scores { kPlain, kDropped, kCapped, kBiased };
+// What is done to scores and probabilities. Dropout of capped ones is left to plain.h.
+enum class Scores { kPlain, kDropped, kCapped, kBiased, kBiasedDropped };
+constexpr bool are_biased(Scores scores) {
+  return scores == Scores::kBiased || scores == Scores::kBiasedDropped;
+}
+constexpr bool are_dropped(Scores scores) {
+  return scores == Scores::kDropped || scores == Scores::kBiasedDropped;
+}
 template <Scores kScores>
 using ScoresTag = std::integral_constant<Scores, kScores>;
 template <class Call, class F>
 void with_scores(const Call& call, F&& f) {
-  if (call.shape.distances > 0) return f(ScoresTag<Scores::kBiased>{});
-  if (call.dropout.probability > 0) return f(ScoresTag<Scores::kDropped>{});
+  const bool biased = call.shape.distances > 0, dropped = call.dropout.probability > 0;
+  if (biased && dropped) return f(ScoresTag<Scores::kBiasedDropped>{});
+  if (biased) return f(ScoresTag<Scores::kBiased>{});
+  if (dropped) return f(ScoresTag<Scores::kDropped>{});
   if (call.softcap > 0) return f(ScoresTag<Scores::kCapped>{});
   f(ScoresTag<Scores::kPlain>{});
 }

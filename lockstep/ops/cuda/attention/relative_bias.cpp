@@ -9,9 +9,9 @@ namespace relative_bias {
 namespace {
 
 BucketRanges ranges_of(const ops::RelativeBuckets& buckets, const char* operation) {
-  if (buckets.count > kMostBuckets) {
+  if (buckets.count > ops::kMostBuckets) {
     fail(ErrorCode::kUnsupported, "{}: a GPU takes at most {} buckets, not {}; use the CPU",
-         operation, kMostBuckets, buckets.count);
+         operation, ops::kMostBuckets, buckets.count);
   }
   if (buckets.distances() > std::numeric_limits<int>::max()) {
     fail(ErrorCode::kUnsupported, "{}: a GPU does not take as many distances as {}; use the CPU",

@@ -5,22 +5,21 @@
 #pragma once
 
 #include "lockstep/ops/cuda/device/context.h"
+#include "lockstep/ops/gpu_limits.h"
 #include "lockstep/ops/relative_bias.h"
 
 namespace lockstep::cuda {
 
-// Both throw Error(kUnsupported) where there are more than kMostBuckets.
+// Both throw Error(kUnsupported) where there are more than ops::kMostBuckets.
 void run(const Context& context, const ops::RelativeBias& call);
 void run(const Context& context, const ops::RelativeBiasBackward& call);
 
 namespace relative_bias {
 
-inline constexpr std::int64_t kMostBuckets = 256;  // as many as the arguments of a kernel hold
-
 // The distances of bucket i, by their indices: from begin[i] to before end[i]. Some have none.
 struct BucketRanges {
-  int begin[kMostBuckets];
-  int end[kMostBuckets];
+  int begin[ops::kMostBuckets];
+  int end[ops::kMostBuckets];
 };
 
 void launch_bias(const Context& context, const ops::RelativeBias& call, const BucketRanges& ranges);

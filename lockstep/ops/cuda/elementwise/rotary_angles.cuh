@@ -11,22 +11,23 @@
 
 #include "lockstep/ops/arguments.h"
 #include "lockstep/ops/cuda/device/vector.cuh"
-#include "lockstep/ops/cuda/elementwise/rotary.h"
+#include "lockstep/ops/gpu_limits.h"
 
 namespace lockstep::cuda {
 
-// What the frequencies of pairs follow from.
+// What the frequencies of pairs follow from. The slowing of every pair is among a kernel's
+// arguments, so captured steps have theirs.
 struct RotaryTurns {
   float theta;
   ops::RotaryScaling scaling;
   float amplitude;
-  bool is_slowed;                   // by pairs
-  float slowing[kMostSlowedPairs];  // of every pair
+  bool is_slowed;
+  float slowing[ops::kMostSlowedPairs];
 };
 
 template <class Call>
 RotaryTurns turns_of(const Call& call) {
-  const std::size_t pairs = std::min(call.slowing.elements(), kMostSlowedPairs);
+  const std::size_t pairs = call.slowing.elements();  // no more, by the checks of CudaOps
   RotaryTurns turns{.theta = call.theta,
                     .scaling = call.scaling,
                     .amplitude = call.amplitude,
