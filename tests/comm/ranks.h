@@ -6,8 +6,8 @@
 // LOCKSTEP_TEST_DEVICE=cuda:0: data goes through the memory of that GPU
 // (tests/comm/through_device.h).
 // LOCKSTEP_TEST_DEVICE_BACKEND: what moves it there: native (the default), nccl, hierarchical, or
-// one of these with -tree, which sums in the order of a tree. NCCL takes ranks that share a GPU
-// only as processes.
+// one of the last two with -tree, which sums in the order of a tree. NCCL takes ranks that share a
+// GPU only as processes.
 #pragma once
 
 #include <functional>

@@ -17,6 +17,7 @@ constexpr std::chrono::milliseconds kLookInterval(20);
 constexpr std::chrono::seconds kHostNews(2);
 constexpr std::size_t kLeastStagedBlock = 16;  // the alignment of pieces, too
 constexpr std::uint64_t kTreeOrderMark = 1;
+constexpr std::uint64_t kForcedMark = 2;
 constexpr char kTwoLevels[] = "two_levels";  // as algorithms are named
 
 // What ranks tell each other about a call, as bytes.
@@ -185,7 +186,9 @@ Choice HierarchicalCommunicator::choice(const Call& call) const {
 
 bool HierarchicalCommunicator::compare(Fingerprint mine, bool is_symmetric) {
   mine.sequence = ++operations_;
-  if (options_.two_levels.tree_order) mine.extra += kTreeOrderMark;  // ranks must agree on it, too
+  // Ranks must agree on these, too.
+  if (options_.two_levels.tree_order) mine.extra += kTreeOrderMark;
+  if (options_.forced) mine.extra += kForcedMark;
   const ComparedCall here{.call = mine, .is_symmetric = is_symmetric ? 1u : 0u};
   std::vector<ComparedCall> all(static_cast<std::size_t>(size()));
   try {
@@ -257,8 +260,10 @@ Error HierarchicalCommunicator::error_of_level(const Level& level, const Error& 
   if (const std::optional<Error> known = host_->failure()) return *known;
   if (level.ranks.empty()) return error;
   std::vector<int> ranks;
-  for (const int one : error.ranks())
-    ranks.push_back(level.ranks.at(static_cast<std::size_t>(one)));
+  for (const int one : error.ranks()) {
+    const auto index = static_cast<std::size_t>(one);
+    if (index < level.ranks.size()) ranks.push_back(level.ranks[index]);
+  }
   return Error(error.code(),
                fmt::format("{}, where ranks 0 to {} are ranks {}: {}", level.name,
                            level.ranks.size() - 1, fmt::join(level.ranks, ", "), error.what()),

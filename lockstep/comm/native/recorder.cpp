@@ -78,8 +78,8 @@ std::string recorded_operations(const shared::Area& area, int most) {
   for (const shared::Record& record : area.records) {
     const std::uint64_t started = record.started.load(std::memory_order_relaxed);
     if (started == 0) continue;
-    lines.push_back(
-        {started, record.ended.load(std::memory_order_relaxed), describe(record.fingerprint)});
+    lines.push_back({started, record.ended.load(std::memory_order_relaxed),
+                     describe(record.fingerprint.load())});
   }
   keep_newest(lines, most);
   std::vector<Line> messages;

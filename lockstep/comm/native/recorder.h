@@ -32,7 +32,7 @@ class Recorder {
     shared::Record& record = area_.records[next_++ % shared::kRecords];
     record.started.store(ticks(), std::memory_order_relaxed);
     record.ended.store(0, std::memory_order_relaxed);
-    record.fingerprint = fingerprint;
+    record.fingerprint.store(fingerprint);
     return record;
   }
   static void end(shared::Record& record) {

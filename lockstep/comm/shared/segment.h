@@ -16,7 +16,9 @@
 // Nothing here owns memory: a Segment is a view of bytes that are zero at first.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -71,12 +73,33 @@ struct alignas(kLine) Post {
   alignas(kLine) Fingerprint fingerprint;  // read only to explain a mismatch
 };
 
-// One operation of the flight recorder. `ended` is 0 while it runs. Times are atomic because a rank
-// that has failed reads the records of others, which may end an operation meanwhile.
+// A Fingerprint that one thread writes while others may read it. What they read may then be of two
+// operations; the only effect is a wrong line in a report.
+class RecordedFingerprint {
+ public:
+  void store(const Fingerprint& fingerprint) {
+    const auto words = std::bit_cast<Words>(fingerprint);
+    for (std::size_t i = 0; i < kWords; ++i) words_[i].store(words[i], std::memory_order_relaxed);
+  }
+  Fingerprint load() const {
+    Words words;
+    for (std::size_t i = 0; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_relaxed);
+    return std::bit_cast<Fingerprint>(words);
+  }
+
+ private:
+  static constexpr std::size_t kWords = sizeof(Fingerprint) / sizeof(std::uint64_t);
+  using Words = std::array<std::uint64_t, kWords>;
+
+  std::atomic<std::uint64_t> words_[kWords];
+};
+
+// One operation of the flight recorder. `ended` is 0 while it runs. All of it is atomic because a
+// rank that has failed reads the records of others, which may begin or end an operation meanwhile.
 struct Record {
   std::atomic<std::uint64_t> started;  // ticks
   std::atomic<std::uint64_t> ended;
-  Fingerprint fingerprint;
+  RecordedFingerprint fingerprint;
 };
 
 enum class MessageKind : std::uint8_t { kSend, kReceive, kSignal, kWaitSignal };

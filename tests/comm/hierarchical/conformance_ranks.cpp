@@ -7,7 +7,7 @@ namespace lockstep::testing {
 namespace {
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kMostRanksOfNodes = 6;
+constexpr int kMostRanksOfNodes = 5;
 #else
 constexpr int kMostRanksOfNodes = 9;
 #endif
