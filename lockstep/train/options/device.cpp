@@ -57,11 +57,6 @@ std::string too_long_for_gpu(const ModelChoice& model) {
 // What a GPU does not do yet; empty: it does all of it.
 std::string unserved_by_gpu(const TrainOptions& options) {
   if (std::string unserved = too_long_for_gpu(options.model); !unserved.empty()) return unserved;
-  if (options.parallel.strategy == parallel::StrategyKind::kParameterServer &&
-      options.parallel.compression.compression != parallel::Compression::kNone) {
-    return fmt::format("parallel.compression = \"{}\" with parameter servers; leave it out",
-                       name(options.parallel.compression.compression));
-  }
   if (options.parallel.algorithm != kAutoAlgorithm) {
     return fmt::format("parallel.algorithm = \"{}\"; leave it \"auto\"",
                        options.parallel.algorithm);

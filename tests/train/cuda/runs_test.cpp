@@ -63,6 +63,28 @@ TEST_F(CudaRuns, ParameterServersHaveTheLossesOfOneRank) {
   }
 }
 
+// Gradients are compressed on the host, by the same codecs.
+TEST_F(CudaRuns, CompressionWithParameterServersFollowsTheCpu) {
+  for (const char* const codec : {"int8", "int4", "onebit", "topk", "randomk"}) {
+    SCOPED_TRACE(codec);
+    const Settings settings = {"parallel.strategy=parameter_server", "parallel.servers=2",
+                               std::string("parallel.compression=") + codec, "checkpoint.every=4"};
+    const auto on = [&](const char* device) {
+      Settings all = settings;
+      all.push_back(std::string("run.device=") + device);
+      return all;
+    };
+    const std::string cpu = std::string("cpu-") + codec, gpu = std::string("gpu-") + codec;
+    run(cpu, 2, 10, on("cpu"));
+    run(gpu, 2, 10, on("cuda"));
+    ASSERT_FALSE(curve(gpu).losses.empty());
+    expect_near(curve(gpu).losses, curve(cpu).losses, 0.01);
+    run(gpu + "-again", 2, 6, on("cuda"));
+    run(gpu + "-again", 2, 10, on("cuda"));
+    EXPECT_EQ(curve(gpu + "-again").losses, curve(gpu).losses);
+  }
+}
+
 TEST_F(CudaRuns, OffloadHasTheLossesOfOneRankAtEveryStage) {
   run("one", 1, 10, {"run.device=cuda"});
   for (int stage = 0; stage <= 3; ++stage) {

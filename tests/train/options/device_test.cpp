@@ -41,11 +41,6 @@ TEST(RunDevice, SettingsThatAGpuDoesNotServeAreRefusedByNameAndLeftToTheCpuByAut
          o.parallel.machines = 2;
          o.parallel.comm.device_backend = DeviceBackend::kNative;
        }},
-      {"parallel.compression",
-       [](TrainOptions& o) {
-         o.parallel.strategy = parallel::StrategyKind::kParameterServer;
-         o.parallel.compression.compression = parallel::Compression::kInt8;
-       }},
       {"model.rope_scaling = \"longrope\" with 129 pairs",
        [](TrainOptions& o) {
          o.model.family = ModelFamily::kPhi3;
