@@ -136,7 +136,9 @@ int main(int argc, char** argv) {
   } catch (const Error& error) {
     const auto now = SteadyClock::now().time_since_epoch();
     std::string ranks;
-    for (int culprit : error.ranks()) ranks += (ranks.empty() ? "" : ",") + std::to_string(culprit);
+    for (int culprit : error.ranks()) {
+      ranks += fmt::format("{}{}", ranks.empty() ? "" : ",", culprit);
+    }
     write_file("error-" + rank, fmt::format("{} {} {} {}", static_cast<int>(error.code()),
                                             ranks.empty() ? "-" : ranks,
                                             std::chrono::nanoseconds(now).count(), error.what()));

@@ -14,11 +14,12 @@
 // of them. Ranks in it are those of this communicator.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
-#include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 

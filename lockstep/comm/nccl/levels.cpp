@@ -1,5 +1,6 @@
 #include "lockstep/comm/nccl/levels.h"
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <utility>

@@ -1,5 +1,8 @@
 // Runs the conformance suite on hierarchical communicators of the host: ranks are threads on every
 // grid of emulated nodes that they can be, and on uneven nodes where there is none.
+#include <algorithm>
+#include <vector>
+
 #include "tests/comm/hierarchical/host_levels.h"
 #include "tests/comm/ranks.h"
 

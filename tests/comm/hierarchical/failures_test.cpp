@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "lockstep/base/error.h"
+#include "lockstep/comm/fault.h"
 #include "tests/comm/hierarchical/host_levels.h"
 
 namespace lockstep::hierarchical {

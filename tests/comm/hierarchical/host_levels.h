@@ -1,7 +1,10 @@
 // Hierarchical communicators over host memory, whose levels are communicators of the host.
 #pragma once
 
+#include <chrono>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "lockstep/comm/hierarchical/communicator.h"
