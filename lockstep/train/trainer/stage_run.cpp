@@ -237,14 +237,22 @@ void StageRun::step_of_stream(parallel::Trace& trace,
                               const std::function<bool()>& is_followed) {
   const bool follows = std::exchange(is_filled_, false);
   first_ = follows ? first_ + shape_.micro_batches : 0;
-  // Both lists are the same up to where the next step begins.
+  // Both lists are the same up to where the next step begins. What comes there in the one may come
+  // later in the other.
   const List* list = &parts_[follows][true];
   const std::size_t undecided = list->parts_before_next;
   bool fills = false;
   const auto decide = [&](std::size_t part) {
     if (part != undecided) return;
     fills = is_followed();
-    list = &parts_[follows][fills];
+    if (fills) return;
+    const List& open = *std::exchange(list, &parts_[follows][false]);
+    if (part == 0) return;
+    const auto done = static_cast<std::ptrdiff_t>(open.messages_of(part - 1).size());
+    const std::vector<Action>& all = list->messages_of(part - 1);
+    const std::vector<Action> left(all.begin() + done, all.end());
+    post_receives(left);
+    start_sends(left);
   };
   decide(0);
   post_receives(list->first_messages);

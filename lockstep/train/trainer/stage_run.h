@@ -82,8 +82,13 @@ class StageRun {
   struct List {
     std::vector<plan::Action> first_messages;  // before the first computation
     std::vector<Round> rounds;
-    // How many of these have nothing to do with the next step, messages first; 0: no list.
+    // The messages before all computations are part 0, the first round is part 1, and so on. How
+    // many have nothing to do with the next step.
     std::size_t parts_before_next = 0;
+
+    const std::vector<plan::Action>& messages_of(std::size_t part) const {
+      return part == 0 ? first_messages : rounds[part - 1].messages;
+    }
   };
   // Kind, chunk, micro-batch and slice of a message.
   using Received = std::tuple<plan::ActionKind, int, std::int64_t, int>;
