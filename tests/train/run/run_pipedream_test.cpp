@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <map>
 #include <string>
 #include <vector>
@@ -255,9 +256,10 @@ TEST_F(RunPipeDream, SgdWithoutClippingHasTheBitsOfThePlainLoop) {
 
 // A shared table adds up in another order; tensor groups and workers sum in another one, too.
 TEST_F(RunPipeDream, EveryMeshFollowsThePlainLoop) {
-  const Settings tied = {"model.family=gpt2", "model.layers=4", "optimizer.learning_rate=0.001"};
+  // Late gradients at a high learning rate turn rounding errors into other norms.
+  const Settings slow = {"model.layers=4", "optimizer.learning_rate=0.001"};
   int number = 0;
-  for (const Settings& model : {with(kLlama, {"model.dropout=0"}), tied}) {
+  for (const Settings& model : {with({"model.family=llama"}, slow), with({"model.family=gpt2"}, slow)}) {
     const Learned want = plain_loop(20, model);
     for (const Mesh& mesh : {Mesh{.pipeline = 3}, Mesh{.data = 2, .pipeline = 2},
                              Mesh{.data = 2, .pipeline = 3}, Mesh{.pipeline = 2, .tensor = 2},
@@ -309,14 +311,56 @@ TEST_F(RunPipeDream, AResumedRunContinuesToTheBit) {
   }
 }
 
+// A signal comes while forwards of the next step are done: that step is completed and saved.
+TEST_F(RunPipeDream, AnInterruptedRunContinuesToTheBit) {
+  class Interrupts : public Keeper {
+   public:
+    Interrupts(Learned& learned, int when) : Keeper(learned), when_(when) {}
+    void step(const StepRecord& record) override {
+      Keeper::step(record);
+      if (record.metrics.step == when_) ::raise(SIGTERM);
+    }
+
+   private:
+    int when_;
+  };
+  for (const Mesh& mesh : {Mesh{.pipeline = 3}, Mesh{.data = 2, .pipeline = 2},
+                           Mesh{.pipeline = 2, .tensor = 2}}) {
+    const Settings settings = with(kLlama, {"train.validate_every=0", "schedule.decay=constant"});
+    const std::string name = std::to_string(mesh.ranks()) + std::to_string(mesh.data);
+    const Learned want = run("whole" + name, mesh, 12, settings);
+    for (const int when : {1, 2, 6}) {
+      SCOPED_TRACE(fmt::format("{} ranks, stopped after {}", mesh.ranks(), when));
+      const std::string dir = "stopped" + name + std::to_string(when);
+      Learned first;
+      run_ranks(mesh.ranks(),
+                with(small_run(dir, 12, settings),
+                     {"parallel.tensor=" + std::to_string(mesh.tensor),
+                      "parallel.pipeline=" + std::to_string(mesh.pipeline),
+                      "parallel.pipeline_schedule=pipedream_2bw"}),
+                [&](Observers& observers) {
+                  observers.push_back(std::make_unique<Interrupts>(first, when));
+                });
+      const auto done = static_cast<int>(first.losses.size());
+      EXPECT_GT(done, when);
+      EXPECT_LT(done, 12);
+      const Learned rest = run(dir, mesh, 12, settings, done);
+      first.losses.insert(first.losses.end(), rest.losses.begin(), rest.losses.end());
+      first.norms.insert(first.norms.end(), rest.norms.begin(), rest.norms.end());
+      EXPECT_EQ(first.losses, want.losses);
+      EXPECT_EQ(first.norms, want.norms);
+      EXPECT_EQ(rest.states, want.states);
+    }
+  }
+}
+
 // A checkpoint of another schedule has no version before its parameters: the first step is not
 // stale. The other schedules leave it aside.
 TEST_F(RunPipeDream, ContinuesFromAndIntoOtherSchedules) {
   run("run", {.pipeline = 2, .schedule = "1f1b"}, 3, kLlama);
   const Learned late = run("run", {.pipeline = 2}, 6, kLlama, 3);
   EXPECT_EQ(late.staleness, (std::vector<double>{0, 1, 1}));
-  EXPECT_TRUE(late.states.contains("previous/layer.0.attention.qkv.weight") ||
-              late.states.size() % 4 == 0);
+  EXPECT_TRUE(late.states.contains("previous/layer.0.attention.qkv.weight"));
   const Learned now = run("run", {.pipeline = 2, .schedule = "1f1b"}, 8, kLlama, 6);
   EXPECT_EQ(now.losses.size(), 2u);
   EXPECT_EQ(now.states.size() * 4, late.states.size() * 3);
