@@ -35,8 +35,8 @@ void LateUpdate::begin(bool stops, std::vector<double> numbers) {
 }
 
 LateUpdate::Agreement LateUpdate::run(bool stops, const std::vector<double>& numbers) {
-  const TraceScope scope(
-      *trace_, {.lane = TraceLane::kCommunication, .kind = "agree", .of = "on the norm"});
+  const TraceScope scope(*trace_,
+                         {.lane = TraceLane::kCommunication, .kind = "agree", .of = "on the norm"});
   const Tensor& gradients = replica_->delayed_gradients();
   if (axes_.pipeline != nullptr) add_up_shared_blocks(*replica_, *axes_.pipeline, gradients);
   const std::vector<double> sums = sums_of_chunks(

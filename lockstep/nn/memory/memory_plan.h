@@ -194,8 +194,8 @@ struct MemoryPlan {
   // With two versions of the weights the gradients are on the device.
   BufferPlace delayed_gradients;
   BufferPlace next_parameters;
-  BufferPlace previous_parameters;  // with two versions: those before the latest update
-  std::vector<std::size_t> memories;                     // requests, one for each slot
+  BufferPlace previous_parameters;    // with two versions: those before the latest update
+  std::vector<std::size_t> memories;  // requests, one for each slot
   std::size_t memory_gradient = BlockRequests::kAbsent;  // where no later stage sends it
   std::vector<std::size_t> losses;                       // requests, one for each slot
   std::size_t memory_maker = BlockRequests::kAbsent;     // a block

@@ -144,8 +144,8 @@ class StatePlanner : PlanRequests {
   void add_previous_version() {
     plan_.delayed_gradients =
         add_buffer("delayed gradients", kGradients, plan_.setup.gradient, false, Tier::kDevice);
-    plan_.previous_parameters = add_buffer("previous parameters", "parameters", plan_.setup.dtype,
-                                           false, Tier::kDevice);
+    plan_.previous_parameters =
+        add_buffer("previous parameters", "parameters", plan_.setup.dtype, false, Tier::kDevice);
   }
 
   // Of flat buffers that are not where the optimizer computes. A delayed update has whole buffers.

@@ -37,7 +37,8 @@ void update_elements(Ops& ops, const UpdateRequest& request, double gradient_nor
 nn::States delayed_states(const nn::Replica& replica, std::size_t block);
 
 // The second half for one block of a delayed update (nn/parameters/tiers.h): reads the delayed
-// gradients and writes the next parameters, or changes the only ones. Complete after Ops::synchronize().
+// gradients and writes the next parameters, or changes the only ones. Complete after
+// Ops::synchronize().
 void update_delayed(nn::Replica& replica, Ops& ops, std::size_t block, const UpdateRequest& request,
                     double gradient_norm);
 

@@ -14,8 +14,8 @@ namespace {
 constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
 // The schedules that runs execute.
 constexpr std::string_view kInterleaved = "interleaved";
-constexpr std::string_view kRunSchedules[] = {
-    "1f1b", "gpipe", kInterleaved, "zb_h1", "zb_h2", "terapipe", "pipedream_2bw", "sequential"};
+constexpr std::string_view kRunSchedules[] = {"1f1b",  "gpipe",    kInterleaved,    "zb_h1",
+                                              "zb_h2", "terapipe", "pipedream_2bw", "sequential"};
 constexpr std::string_view kReductionNames[] = {"fast", "tree"};
 constexpr std::string_view kQuantizationNames[] = {"none", "int8", "int4"};
 constexpr std::string_view kContextNames[] = {"auto", "heads", "ring"};

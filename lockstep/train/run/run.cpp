@@ -76,8 +76,7 @@ class Run {
         checkpoints_(options_.dir),
         data_(data_fingerprint(dataset_)),
         strategy_(std::move(strategy)),
-        own_trainer_(
-            make_trainer(resolved_.train(), ops_, *strategy_, parts.group, parts.mesh)),
+        own_trainer_(make_trainer(resolved_.train(), ops_, *strategy_, parts.group, parts.mesh)),
         trainer_(*own_trainer_),
         source_(make_source(options_.train, dataset_, trainer_.replica().setup().shape)),
         batches_(*source_, *strategy_, step_plan(options_.train.batch), options_.steps),

@@ -91,9 +91,8 @@ bool Trainer::settle(std::vector<StepMetrics>& settled) {
   metrics.skipped = agreement.result.skipped || is_lost_;
   is_lost_ = is_lost_ || metrics.skipped || !std::isfinite(metrics.loss);
   if (!is_lost_) {
-    const parallel::UpdateRequest request{.optimizer = options_.optimizer,
-                                          .updates = state_.updates,
-                                          .rate = metrics.rate};
+    const parallel::UpdateRequest request{
+        .optimizer = options_.optimizer, .updates = state_.updates, .rate = metrics.rate};
     late_.update(request, metrics.gradient_norm);
     ++state_.updates;
     reads_previous_ = true;

@@ -112,7 +112,7 @@ class StageRun {
   nn::Replica& replica_;
   plan::PipelineShape shape_;
   plan::StageBuffers buffers_;
-  List list_;       // where the pipeline is empty before and after the step
+  List list_;         // where the pipeline is empty before and after the step
   List parts_[2][2];  // else: by whether a step follows another, and whether it is followed
 
   // Under way.

@@ -34,8 +34,7 @@ TEST(BatchPart, PartsAreTheVerifiedScheduleOfAnyNumberOfBatches) {
       for (int stage = 0; stage < shape.stages; ++stage) {
         std::vector<Action> all;
         for (int batch = 0; batch < batches; ++batch) {
-          for (Action action :
-               batch_part(kind(), shape, stage, {batch > 0, batch + 1 < batches})) {
+          for (Action action : batch_part(kind(), shape, stage, {batch > 0, batch + 1 < batches})) {
             action.micro_batch += batch * shape.micro_batches;
             action.version = 0;
             all.push_back(action);
@@ -91,8 +90,7 @@ TEST(BatchPart, BuffersOfThreeBatchesServeAnyNumberInTurn) {
       EXPECT_EQ(buffers.chunks, stage_buffers(seven, stage).chunks) << "stage " << stage;
       std::vector<int> owner(static_cast<std::size_t>(buffers.chunks[0].slots), -1);
       for (const Action& action : seven.stages[static_cast<std::size_t>(stage)]) {
-        const auto slot =
-            static_cast<std::size_t>(buffers.of(0, action.micro_batch).slots);
+        const auto slot = static_cast<std::size_t>(buffers.of(0, action.micro_batch).slots);
         if (action.kind == ActionKind::kForward) {
           EXPECT_EQ(owner[slot], -1) << describe(action);
           owner[slot] = action.micro_batch;

@@ -116,9 +116,8 @@ class PlainLoop {
  private:
   double accumulate(nn::Replica& replica, BatchSource& source, int step) {
     const parallel::StepPlan plan = step_plan(options_.batch);
-    const auto batches =
-        source.training(static_cast<std::uint64_t>((step - 1) * plan.sequences),
-                        static_cast<int>(plan.micro_batches()));
+    const auto batches = source.training(static_cast<std::uint64_t>((step - 1) * plan.sequences),
+                                         static_cast<int>(plan.micro_batches()));
     std::int64_t targets = 0;
     for (const nn::Batch& batch : batches) targets += nn::count_targets(batch);
     replica.zero_gradients();
@@ -152,11 +151,10 @@ class RunPipeDream : public ThreadRuns {
   Learned run(const std::string& dir, const Mesh& mesh, int steps, const Settings& more = {},
               int done = 0) {
     Learned learned;
-    const Settings settings = with(
-        small_run(dir, steps, more),
-        {"parallel.tensor=" + std::to_string(mesh.tensor),
-         "parallel.pipeline=" + std::to_string(mesh.pipeline),
-         "parallel.pipeline_schedule=" + mesh.schedule});
+    const Settings settings =
+        with(small_run(dir, steps, more), {"parallel.tensor=" + std::to_string(mesh.tensor),
+                                           "parallel.pipeline=" + std::to_string(mesh.pipeline),
+                                           "parallel.pipeline_schedule=" + mesh.schedule});
     run_ranks(mesh.ranks(), settings, [&](Observers& observers) {
       auto keeper = std::make_unique<Keeper>(learned);
       keeper->skipped_ = done;
@@ -259,11 +257,12 @@ TEST_F(RunPipeDream, EveryMeshFollowsThePlainLoop) {
   // Late gradients at a high learning rate turn rounding errors into other norms.
   const Settings slow = {"model.layers=4", "optimizer.learning_rate=0.001"};
   int number = 0;
-  for (const Settings& model : {with({"model.family=llama"}, slow), with({"model.family=gpt2"}, slow)}) {
+  for (const Settings& model :
+       {with({"model.family=llama"}, slow), with({"model.family=gpt2"}, slow)}) {
     const Learned want = plain_loop(20, model);
-    for (const Mesh& mesh : {Mesh{.pipeline = 3}, Mesh{.data = 2, .pipeline = 2},
-                             Mesh{.data = 2, .pipeline = 3}, Mesh{.pipeline = 2, .tensor = 2},
-                             Mesh{.data = 2, .pipeline = 2, .tensor = 2}}) {
+    for (const Mesh& mesh :
+         {Mesh{.pipeline = 3}, Mesh{.data = 2, .pipeline = 2}, Mesh{.data = 2, .pipeline = 3},
+          Mesh{.pipeline = 2, .tensor = 2}, Mesh{.data = 2, .pipeline = 2, .tensor = 2}}) {
       SCOPED_TRACE(model.front() + fmt::format(", data {}, pipeline {}, tensor {}", mesh.data,
                                                mesh.pipeline, mesh.tensor));
       const Learned got = run("run" + std::to_string(number++), mesh, 20, model);
@@ -280,9 +279,9 @@ TEST_F(RunPipeDream, WhereStepsAreCutChangesNoBit) {
     const std::string name = std::to_string(mesh.data);
     const Learned never = run("never" + name, mesh, 10, with(tied, {"train.validate_every=0"}));
     expect_bits(run("always" + name, mesh, 10, with(tied, {"train.validate_every=1"})), never);
-    expect_bits(run("saved" + name, mesh, 10,
-                    with(tied, {"train.validate_every=0", "checkpoint.every=3"})),
-                never);
+    expect_bits(
+        run("saved" + name, mesh, 10, with(tied, {"train.validate_every=0", "checkpoint.every=3"})),
+        never);
   }
 }
 
@@ -295,9 +294,8 @@ TEST_F(RunPipeDream, IsNotTheTrainingOfOneFOneB) {
 
 TEST_F(RunPipeDream, AResumedRunContinuesToTheBit) {
   for (const std::string precision : {"f32", "bf16"}) {
-    const Settings settings =
-        with(kLlama, {"train.precision=" + precision, "train.validate_every=0",
-                      "schedule.decay=constant"});
+    const Settings settings = with(kLlama, {"train.precision=" + precision,
+                                            "train.validate_every=0", "schedule.decay=constant"});
     const Learned want = run("whole-" + precision, {.pipeline = 3}, 12, settings);
     for (const int cut : {1, 2, 7}) {
       SCOPED_TRACE(fmt::format("{}, cut after {}", precision, cut));
@@ -324,8 +322,8 @@ TEST_F(RunPipeDream, AnInterruptedRunContinuesToTheBit) {
    private:
     int when_;
   };
-  for (const Mesh& mesh : {Mesh{.pipeline = 3}, Mesh{.data = 2, .pipeline = 2},
-                           Mesh{.pipeline = 2, .tensor = 2}}) {
+  for (const Mesh& mesh :
+       {Mesh{.pipeline = 3}, Mesh{.data = 2, .pipeline = 2}, Mesh{.pipeline = 2, .tensor = 2}}) {
     const Settings settings = with(kLlama, {"train.validate_every=0", "schedule.decay=constant"});
     const std::string name = std::to_string(mesh.ranks()) + std::to_string(mesh.data);
     const Learned want = run("whole" + name, mesh, 12, settings);
@@ -333,14 +331,14 @@ TEST_F(RunPipeDream, AnInterruptedRunContinuesToTheBit) {
       SCOPED_TRACE(fmt::format("{} ranks, stopped after {}", mesh.ranks(), when));
       const std::string dir = "stopped" + name + std::to_string(when);
       Learned first;
-      run_ranks(mesh.ranks(),
-                with(small_run(dir, 12, settings),
-                     {"parallel.tensor=" + std::to_string(mesh.tensor),
-                      "parallel.pipeline=" + std::to_string(mesh.pipeline),
-                      "parallel.pipeline_schedule=pipedream_2bw"}),
-                [&](Observers& observers) {
-                  observers.push_back(std::make_unique<Interrupts>(first, when));
-                });
+      run_ranks(
+          mesh.ranks(),
+          with(small_run(dir, 12, settings), {"parallel.tensor=" + std::to_string(mesh.tensor),
+                                              "parallel.pipeline=" + std::to_string(mesh.pipeline),
+                                              "parallel.pipeline_schedule=pipedream_2bw"}),
+          [&](Observers& observers) {
+            observers.push_back(std::make_unique<Interrupts>(first, when));
+          });
       const auto done = static_cast<int>(first.losses.size());
       EXPECT_GT(done, when);
       EXPECT_LT(done, 12);
@@ -377,12 +375,13 @@ TEST_F(RunPipeDream, ReportsItsStaleness) {
    private:
     std::string& all_;
   };
-  run_ranks(2,
-            small_run("run", 5, with(kLlama, {"parallel.pipeline=2",
-                                              "parallel.pipeline_schedule=pipedream_2bw"})),
-            [&](Observers& observers) {
-              observers.push_back(std::make_unique<Notices>(learned, notices));
-            });
+  run_ranks(
+      2,
+      small_run("run", 5,
+                with(kLlama, {"parallel.pipeline=2", "parallel.pipeline_schedule=pipedream_2bw"})),
+      [&](Observers& observers) {
+        observers.push_back(std::make_unique<Notices>(learned, notices));
+      });
   EXPECT_EQ(learned.staleness, (std::vector<double>{0, 1, 1, 1, 1}));
   EXPECT_THAT(notices, HasSubstr("two versions of its parameters"));
   EXPECT_THAT(notices, HasSubstr("staleness 1"));

@@ -131,11 +131,11 @@ StreamBubble measured_stream(int steps) {
     for (int step = 1; step <= steps; ++step) {
       trace.begin_step(step);
       const auto compute = [&](const StageRun::Computation& computation) {
-        const parallel::TraceScope scope(
-            trace, {.lane = parallel::TraceLane::kCompute,
-                    .kind = computation.is_forward() ? "forward" : "backward",
-                    .of = "micro-batch",
-                    .index = computation.action.micro_batch});
+        const parallel::TraceScope scope(trace,
+                                         {.lane = parallel::TraceLane::kCompute,
+                                          .kind = computation.is_forward() ? "forward" : "backward",
+                                          .of = "micro-batch",
+                                          .index = computation.action.micro_batch});
         std::this_thread::sleep_for(
             std::chrono::duration<double>(kTimes.of(schedule.shape, computation.action)));
       };
