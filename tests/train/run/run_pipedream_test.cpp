@@ -352,6 +352,34 @@ TEST_F(RunPipeDream, AnInterruptedRunContinuesToTheBit) {
   }
 }
 
+// Also while others agree on a norm, or wait for messages of the next step.
+TEST_F(RunPipeDream, ARankThatFailsEndsTheOthers) {
+  class Fails : public Keeper {
+   public:
+    Fails(Learned& learned, int when) : Keeper(learned), when_(when) {}
+    void step(const StepRecord& record) override {
+      if (record.metrics.step == when_) fail(ErrorCode::kSystem, "this rank fails");
+    }
+
+   private:
+    int when_;
+  };
+  for (const Mesh& mesh : {Mesh{.pipeline = 3}, Mesh{.data = 2, .pipeline = 2, .tensor = 2}}) {
+    for (const int when : {1, 4}) {
+      Learned learned;
+      EXPECT_THROW(run_ranks(mesh.ranks(),
+                             with(small_run("failed", 12, with(kLlama, {"train.validate_every=0"})),
+                                  {"parallel.tensor=" + std::to_string(mesh.tensor),
+                                   "parallel.pipeline=" + std::to_string(mesh.pipeline),
+                                   "parallel.pipeline_schedule=pipedream_2bw"}),
+                             [&](Observers& observers) {
+                               observers.push_back(std::make_unique<Fails>(learned, when));
+                             }),
+                   Error);
+    }
+  }
+}
+
 // A checkpoint of another schedule has no version before its parameters: the first step is not
 // stale. The other schedules leave it aside.
 TEST_F(RunPipeDream, ContinuesFromAndIntoOtherSchedules) {
