@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <fstream>
 #include <map>
 #include <string>
 #include <vector>
@@ -269,6 +270,28 @@ TEST_F(RunPipeDream, EveryMeshFollowsThePlainLoop) {
       expect_near(got.losses, want.losses, 1e-5);
       expect_near(got.norms, want.norms, 1e-4);
     }
+  }
+}
+
+TEST_F(RunPipeDream, EveryFamilyFollowsThePlainLoop) {
+  std::ofstream pairs(folder / "pairs.tsv");
+  for (int i = 0; i < 200; ++i) pairs << "the fox " << i << "\tle renard " << i << "\n";
+  pairs.close();
+  const auto translation = [&](const std::string& family) -> Settings {
+    return {"model.family=" + family, "data.text=", "data.pairs=" + (folder / "pairs.tsv").string(),
+            "data.tokenizer=bpe", "data.bpe_vocabulary=280"};
+  };
+  int number = 0;
+  for (const Settings& model :
+       {Settings{"model.family=bert"}, translation("encoder-decoder"), translation("t5"),
+        with_window(kCappedGemma2),
+        Settings{"model.family=mixtral", "model.experts=5", "model.router_loss=0.1"}}) {
+    SCOPED_TRACE(model.front());
+    const Settings settings = with(model, {"optimizer.learning_rate=0.001"});
+    const Learned want = plain_loop(12, settings);
+    const Learned got = run("run" + std::to_string(number++), {.pipeline = 3}, 12, settings);
+    expect_near(got.losses, want.losses, 1e-5);
+    expect_near(got.norms, want.norms, 1e-4);
   }
 }
 
