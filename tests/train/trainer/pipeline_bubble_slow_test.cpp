@@ -140,7 +140,8 @@ StreamBubble measured_stream(int steps) {
             std::chrono::duration<double>(kTimes.of(schedule.shape, computation.action)));
       };
       run.step_of_stream(trace, compute, [&] {
-        if (update.under_way()) update.update({.rate = 0.1}, update.agree().result.gradient_norm);
+        if (update.under_way())
+          update.update({.optimizer = {}, .rate = 0.1}, update.agree().result.gradient_norm);
         return step < steps;
       });
       update.begin(false, {});
