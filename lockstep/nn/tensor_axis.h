@@ -18,6 +18,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/comm/communicator.h"
@@ -77,6 +78,9 @@ class TensorAxis {
   bool can_capture() const;
   // After the host has waited for the operations: throws the error of a call among them.
   void throw_failure() const;
+
+  // Ends all calls of all ranks, now and later, with Error(kAborted, reason).
+  void abort(std::string_view reason) { group_.abort(reason); }
 
   // Since the last call. Calls on a GPU take none of the host's time.
   AxisCost take_cost();

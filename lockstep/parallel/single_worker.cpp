@@ -111,6 +111,12 @@ UpdateResult SingleWorker::update(const UpdateRequest& request) {
   return local_update(*replica_, mover_, request);
 }
 
+void SingleWorker::complete_gradients() {
+  mover_.wait();
+  replica_->ops().synchronize();
+  finish_tree({0, replica_->flat().elements()});
+}
+
 StepSummary SingleWorker::end_step(const StepEnd& mine) {
   return {.loss = std::accumulate(mine.losses.begin(), mine.losses.end(), 0.0),
           .costs = {with_axes(mine.cost, mine.axes)}};

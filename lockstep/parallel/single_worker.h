@@ -36,6 +36,7 @@ class SingleWorker : public Strategy {
   void before_backward(std::size_t block) override;
   void after_backward(std::size_t block) override;
   UpdateResult update(const UpdateRequest& request) override;
+  void complete_gradients() override;
   StepSummary end_step(const StepEnd& mine) override;
   // A checkpoint holds all updates, and the step after it uses their parameters.
   void collect() override;

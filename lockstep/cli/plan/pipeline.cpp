@@ -27,6 +27,40 @@ std::string blocks_text(const nn::Model& model) {
   return fmt::format("{}", fmt::join(runs, ", "));
 }
 
+// Of a step that another one precedes and follows, without emptying the pipeline.
+double bubble_between_others(const plan::StepSchedule& schedule, const plan::StepTimes& times) {
+  const plan::PipelineKind& kind = plan::find_pipeline_kind(schedule.name);
+  plan::PipelineShape fewer = schedule.shape;
+  --fewer.batches;
+  const plan::Timetable all = plan::simulate(schedule, times);
+  const plan::Timetable others = plan::simulate(plan::make_step_schedule(kind, fewer), times);
+  const double busy = std::ranges::max(all.busy) / schedule.shape.batches;
+  return std::max((all.end - others.end) / busy - 1, 0.0);
+}
+
+void add_bubble(const plan::StepSchedule& schedule, const plan::StepTimes& times,
+                PlannedPipeline& pipeline) {
+  if (schedule.shape.batches == 1) {
+    pipeline.bubble = pipeline.bubble_alone = plan::simulate(schedule, times).bubble();
+    return;
+  }
+  plan::PipelineShape one = schedule.shape;
+  one.batches = 1;
+  const plan::PipelineKind& kind = plan::find_pipeline_kind(schedule.name);
+  pipeline.bubble_alone = plan::simulate(plan::make_step_schedule(kind, one), times).bubble();
+  pipeline.bubble = bubble_between_others(schedule, times);
+}
+
+std::string bubble_text(const PlannedPipeline& pipeline) {
+  const std::string bubble =
+      fmt::format("bubble {:.1f} % of the time that a stage computes", 100 * pipeline.bubble);
+  if (pipeline.weight_versions == 1) return bubble;
+  return fmt::format(
+      "{} ({:.1f} % in a step before and after which the pipeline is empty), {} versions of the "
+      "parameters, gradients {} update late",
+      bubble, 100 * pipeline.bubble_alone, pipeline.weight_versions, pipeline.staleness);
+}
+
 std::string size_text(std::uint64_t bytes) { return format_si(static_cast<double>(bytes), "B"); }
 
 }  // namespace
@@ -52,8 +86,11 @@ PlannedPipeline plan_pipeline(const train::TrainOptions& options, const Ops& ops
     for (const plan::BufferCounts& pool : plan.pools) planned.slots += pool.slots;
     pipeline.stages.push_back(std::move(planned));
   }
-  pipeline.messages = plan::verify(schedule).messages();
-  pipeline.bubble = plan::simulate(schedule, train::step_times_of(options)).bubble();
+  const plan::StepCounts counts = plan::verify(schedule);
+  pipeline.messages = counts.messages() / schedule.shape.batches;
+  pipeline.weight_versions = schedule.weight_versions;
+  pipeline.staleness = counts.staleness;
+  add_bubble(schedule, train::step_times_of(options), pipeline);
   const double all = std::accumulate(cut.flops.begin(), cut.flops.end(), 0.0);
   const double mean = all / static_cast<double>(cut.flops.size());
   pipeline.imbalance = std::ranges::max(cut.flops) / mean - 1;
@@ -75,10 +112,10 @@ std::string text(const PlannedPipeline& pipeline) {
           ? ""
           : fmt::format(" in slices of {} tokens", fmt::join(pipeline.slices, ", "));
   return fmt::format(
-      "\npipeline of {} stages, {}{}: {} messages a step, bubble {:.1f} % of the time that a stage "
-      "computes; the largest stage computes {:.1f} % longer than the mean\n{}",
+      "\npipeline of {} stages, {}{}: {} messages a step, {}; the largest stage computes {:.1f} % "
+      "longer than the mean\n{}",
       pipeline.stages.size(), pipeline.schedule, slices,
-      format_count(static_cast<std::uint64_t>(pipeline.messages)), 100 * pipeline.bubble,
+      format_count(static_cast<std::uint64_t>(pipeline.messages)), bubble_text(pipeline),
       100 * pipeline.imbalance, table.text());
 }
 
@@ -97,6 +134,9 @@ nlohmann::ordered_json json_of(const PlannedPipeline& pipeline) {
           {"stages", stages},
           {"messages", pipeline.messages},
           {"bubble", pipeline.bubble},
+          {"bubble_alone", pipeline.bubble_alone},
+          {"weight_versions", pipeline.weight_versions},
+          {"staleness", pipeline.staleness},
           {"imbalance", pipeline.imbalance}};
 }
 

@@ -27,7 +27,12 @@ struct PlannedPipeline {
   std::vector<PlannedStage> stages;
   std::int64_t messages = 0;  // of a step of one worker
   double bubble = 0;          // of stages that compute equally long, forward a third of it
-  double imbalance = 0;       // how much longer the largest stage computes than the mean
+  // Where the pipeline is not emptied between steps: `bubble` is that of a step between others, and
+  // this that of a step before and after which it is empty.
+  double bubble_alone = 0;
+  int weight_versions = 1;  // that every stage keeps
+  int staleness = 0;        // updates that gradients are late
+  double imbalance = 0;     // how much longer the largest stage computes than the mean
 };
 
 PlannedPipeline plan_pipeline(const train::TrainOptions& options, const Ops& ops);

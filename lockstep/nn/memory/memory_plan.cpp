@@ -70,6 +70,7 @@ MemoryPlan plan_memory(const Model& model, const Setup& setup, const Ops& ops,
   plan.stages = model.stages();
   plan.pools = buffers.chunks;
   plan.one_at_a_time = buffers.one_at_a_time();
+  plan.weight_versions = buffers.weight_versions;
   for (const BlockSpec& spec : plan.specs) {
     plan.flops.forward += spec.forward_flops;
     plan.flops.backward += spec.backward_flops;

@@ -165,6 +165,7 @@ struct MemoryPlan {
   int stages = 1;                         // of the pipeline that the model is a stage of
   std::vector<plan::BufferCounts> pools;  // of every chunk of the model
   bool one_at_a_time = true;              // micro-batches do not overlap
+  int weight_versions = 1;                // that the stage computes with
 
   // Requests by what they hold.
   std::vector<BlockRequests> blocks;                   // in slot 0
@@ -190,9 +191,11 @@ struct MemoryPlan {
   BufferPlace staged_gradients;
   BufferPlace staged_parameters;
   // Of a delayed update, on the host: the gradients that it reads and the parameters that it makes.
+  // With two versions of the weights the gradients are on the device.
   BufferPlace delayed_gradients;
   BufferPlace next_parameters;
-  std::vector<std::size_t> memories;                     // requests, one for each slot
+  BufferPlace previous_parameters;    // with two versions: those before the latest update
+  std::vector<std::size_t> memories;  // requests, one for each slot
   std::size_t memory_gradient = BlockRequests::kAbsent;  // where no later stage sends it
   std::vector<std::size_t> losses;                       // requests, one for each slot
   std::size_t memory_maker = BlockRequests::kAbsent;     // a block

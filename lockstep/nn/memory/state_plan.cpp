@@ -36,6 +36,7 @@ class StatePlanner : PlanRequests {
     if (plan_.has_gradients_in_flight()) add_in_flight();
     add_optimizer();
     add_delayed_update();
+    if (plan_.weight_versions > 1) add_previous_version();
     // Workers with shards exchange more sums than one per block, and a GPU should not wait often.
     const bool many = sharding.any() || plan_.device != Device{};
     const std::int64_t sums = many ? std::max(blocks_, kSumsOfParts) : blocks_;
@@ -138,6 +139,13 @@ class StatePlanner : PlanRequests {
         add_buffer("delayed gradients", kGradients, plan_.setup.gradient, false, Tier::kHost);
     plan_.next_parameters =
         add_buffer("next parameters", "parameters", plan_.setup.dtype, false, Tier::kHost);
+  }
+
+  void add_previous_version() {
+    plan_.delayed_gradients =
+        add_buffer("delayed gradients", kGradients, plan_.setup.gradient, false, Tier::kDevice);
+    plan_.previous_parameters =
+        add_buffer("previous parameters", "parameters", plan_.setup.dtype, false, Tier::kDevice);
   }
 
   // Of flat buffers that are not where the optimizer computes. A delayed update has whole buffers.

@@ -35,7 +35,8 @@ void check_made_for(const MemoryPlan& plan, const Model& model, const Ops& ops) 
 States States::slice(FlatRange range) const {
   return {slice_if_given(parameters, range),    slice_if_given(gradients, range),
           slice_if_given(master, range),        slice_if_given(first_moment, range),
-          slice_if_given(second_moment, range), slice_if_given(velocity, range)};
+          slice_if_given(second_moment, range), slice_if_given(velocity, range),
+          slice_if_given(previous, range)};
 }
 
 Replica::Replica(Model model, MemoryPlan plan, Ops& ops, const ReplicaMemory& memory)
@@ -149,6 +150,7 @@ void Replica::make_states() {
   states_.velocity = buffer(plan_.velocity, DType::kF32, sharding.optimizer);
   delayed_gradients_ = buffer(plan_.delayed_gradients, setup.gradient, false);
   next_parameters_ = buffer(plan_.next_parameters, setup.dtype, false);
+  states_.previous = buffer(plan_.previous_parameters, setup.dtype, false);
   const BufferPlace& sums = plan_.sums_of_squares;
   const auto& requests = sums.tier == Tier::kHost ? plan_.host_requests : plan_.requests;
   sums_of_squares_ =
@@ -174,7 +176,8 @@ States Replica::mine(std::size_t block) const {
           .master = part(states_.master, has_master ? sharding.optimizer : sharding.parameters),
           .first_moment = part(states_.first_moment, sharding.optimizer),
           .second_moment = part(states_.second_moment, sharding.optimizer),
-          .velocity = part(states_.velocity, sharding.optimizer)};
+          .velocity = part(states_.velocity, sharding.optimizer),
+          .previous = part(states_.previous, sharding.parameters)};
 }
 
 Tensor Replica::gathered(std::size_t gather) const {
@@ -221,7 +224,21 @@ void Replica::take_gradients() { std::swap(states_.gradients, delayed_gradients_
 // An update writes all of the other buffer.
 void Replica::take_parameters() { std::swap(states_.parameters, next_parameters_); }
 
+void Replica::keep_version(std::size_t block) {
+  const States states = mine(block);
+  copy(states.previous, states.parameters);
+}
+
+void Replica::keep_version() {
+  before_change_of_all();
+  for (std::size_t block = 0; block < plan_.flat.blocks(); ++block) keep_version(block);
+  has_previous_ = true;
+}
+
+void Replica::keep_gradients() { copy(delayed_gradients_, states_.gradients); }
+
 void Replica::initialise(std::uint64_t seed, int threads) {
+  has_previous_ = false;
   const bool has_master = plan_.setup.dtype != DType::kF32;
   zero_gradients();
   reset_scaling();

@@ -49,6 +49,7 @@ struct States {
   Tensor first_moment;  // f32
   Tensor second_moment;  // f32
   Tensor velocity;       // f32
+  Tensor previous;       // of the compute type: the parameters before the latest update, if kept
 
   States slice(FlatRange range) const;
 };
@@ -167,6 +168,19 @@ class Replica {
   const Tensor& next_parameters() const { return next_parameters_; }
   void take_gradients();
   void take_parameters();
+  // With two versions of the weights (MemoryPlan::weight_versions): which one computations read
+  // from now on. `previous` are the parameters before the latest update.
+  enum class Version : std::uint8_t { kLatest, kPrevious };
+  void use_version(Version version) { version_ = version; }
+  // Whether the previous version has been set: after the first update, or by a checkpoint. The
+  // first step has none before it; keep_version() makes its own parameters the previous ones.
+  bool has_previous() const { return has_previous_; }
+  void set_has_previous(bool has) { has_previous_ = has; }
+  // Copies the parameters of a block, which are about to change, or of all blocks.
+  void keep_version(std::size_t block);
+  void keep_version();
+  // Copies the gradients, so that the next step's can follow them while this step's are used.
+  void keep_gradients();
   // The file of optimizer states; states() then lacks these flat buffers (use
   // nn/replica/state_stream.h). nullptr if nothing is in a file.
   FlatFile* state_file() const { return state_file_.get(); }
@@ -254,6 +268,7 @@ class Replica {
   struct BlockViews {
     std::vector<Tensor> parameters;  // in forward
     std::vector<Tensor> parameters_backward;
+    std::vector<Tensor> previous;  // version of both
     std::vector<Tensor> gradients;
     Tensor scratch_forward;
     Tensor scratch_backward;
@@ -310,6 +325,7 @@ class Replica {
   // Page-locked memory of the host, or memory of the device, as operations of the device use it.
   Tensor in_place(const Tensor& tensor) const;
   Tensor parameter_at(int step, const FlatParameter* place) const;
+  Tensor previous_at(const FlatParameter* place) const;
   Tensor gradient_at(const FlatParameter* place) const;
   void reset_scaling();
   void find_overwriting_blocks();
@@ -347,6 +363,8 @@ class Replica {
   std::unique_ptr<io::StagedFile> gradient_file_;
   Tensor delayed_gradients_;
   Tensor next_parameters_;
+  Version version_ = Version::kLatest;
+  bool has_previous_ = false;
   Tensor sums_of_squares_;
   Tensor scaling_;
   Tensor amax_;

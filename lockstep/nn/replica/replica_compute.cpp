@@ -72,7 +72,7 @@ Pass Replica::pass(std::size_t block, const Batch& batch, const MicroBatch& micr
           .training = training,
           .separate_sparse_gradient = false,
           .loss_factor = micro_batch.loss_factor,
-          .parameters = views.parameters,
+          .parameters = version_ == Version::kPrevious ? views.previous : views.parameters,
           .gradients = {},
           .tensors = {},
           .scaling = views.scaling,
@@ -111,7 +111,7 @@ void Replica::backward_block(std::size_t block, const Batch& batch, const MicroB
   if (listener_ != nullptr) listener_->before_backward(block);
   const BlockViews& views = views_[block];
   Pass pass = this->pass(block, batch, micro_batch, use, true);
-  pass.parameters = views.parameters_backward;
+  if (version_ == Version::kLatest) pass.parameters = views.parameters_backward;
   pass.in = in_of(block, use, true);
   KeptViews& kept = slots_[static_cast<std::size_t>(use.slots)].blocks[block];
   pass.host_counts = host_counts_of(kept, use);

@@ -31,6 +31,11 @@ Tensor Replica::parameter_at(int step, const FlatParameter* place) const {
   return {};  // this step does not read it
 }
 
+Tensor Replica::previous_at(const FlatParameter* place) const {
+  if (place == nullptr || !ops::is_given(states_.previous)) return {};
+  return FlatParameters::view(in_place(states_.previous), *place);
+}
+
 Tensor Replica::gradient_at(const FlatParameter* place) const {
   if (place == nullptr) return {};
   return FlatParameters::view(gradients_written(place->block),
@@ -52,6 +57,7 @@ void Replica::make_views() {
       const int forward = static_cast<int>(i);
       views.parameters.push_back(parameter_at(forward, place));
       views.parameters_backward.push_back(parameter_at(steps - 1 - forward, place));
+      views.previous.push_back(previous_at(place));
       views.gradients.push_back(gradient_at(place));
     }
     if (const auto count = static_cast<std::int64_t>(spec.scaled.size()); count > 0) {

@@ -444,6 +444,11 @@ UpdateResult Ddp::update(const UpdateRequest& request) {
   return traced_update(request);
 }
 
+void Ddp::complete_gradients() {
+  finish_gradients();
+  has_gradients_ = false;
+}
+
 std::uint64_t Ddp::bytes_across() const {
   const std::uint64_t of_hosts =
       host_group_ == nullptr ? 0 : host_group_->bytes_across().value_or(0);

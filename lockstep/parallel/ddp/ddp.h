@@ -77,6 +77,7 @@ class Ddp : public Strategy {
   void after_backward(std::size_t block) override;
   std::optional<double> commit_step(std::span<const double> losses) override;
   UpdateResult update(const UpdateRequest& request) override;
+  void complete_gradients() override;
   StepSummary end_step(const StepEnd& mine) override;
   void finish_update() override { overlapped_.finish(); }
   std::string compare_workers(bool whole) override;

@@ -48,21 +48,20 @@ void leave_out_replicated(const nn::Replica& replica, std::span<const double> re
   }
 }
 
-void add_up_tensor_group(const nn::Replica& replica, std::vector<BlockSums>& blocks) {
+void add_up_tensor_group(nn::TensorAxis& tensor, std::vector<BlockSums>& blocks) {
   std::vector<double> numbers;
   for (const BlockSums& block : blocks) numbers.push_back(block.sums.front());
-  replica.tensor_axis()->sum(numbers);
+  tensor.sum(numbers);
   for (std::size_t i = 0; i < blocks.size(); ++i) blocks[i].sums = {numbers[i]};
 }
 
 // Those of all experts in place of those of this rank's.
-void add_up_experts(const nn::Replica& replica, std::vector<BlockSums>& blocks) {
-  if (replica.flat().expert_group().size == 1) return;
+void add_up_experts(nn::ExpertAxis& experts, std::vector<BlockSums>& blocks) {
   std::vector<double> numbers;
   for (const BlockSums& block : blocks) {
     if (block.experts) numbers.insert(numbers.end(), block.sums.begin(), block.sums.end());
   }
-  replica.expert_axis()->sum(numbers);
+  experts.sum(numbers);
   auto next = numbers.begin();
   for (BlockSums& block : blocks) {
     if (!block.experts) continue;
@@ -137,13 +136,21 @@ std::vector<double> replicated_squares(
 
 ModelNorm norm_of_model(const nn::Replica& replica, std::span<const double> sums,
                         std::span<const double> replicated) {
+  return norm_of_model(replica,
+                       {.tensor = replica.tensor_axis(),
+                        .pipeline = replica.pipeline_axis(),
+                        .experts = replica.expert_axis()},
+                       sums, replicated);
+}
+
+ModelNorm norm_of_model(const nn::Replica& replica, const NormAxes& axes,
+                        std::span<const double> sums, std::span<const double> replicated) {
   std::vector<BlockSums> blocks = sums_of_blocks(replica, sums);
   const bool is_divided = replica.tensor_group().size > 1;
   if (is_divided) leave_out_replicated(replica, replicated, blocks);
-  add_up_experts(replica, blocks);
-  if (is_divided) add_up_tensor_group(replica, blocks);
-  nn::PipelineAxis* const pipeline = replica.pipeline_axis();
-  if (pipeline != nullptr) blocks = gathered_sums(*pipeline, blocks);
+  if (replica.flat().expert_group().size > 1) add_up_experts(*axes.experts, blocks);
+  if (is_divided) add_up_tensor_group(*axes.tensor, blocks);
+  if (axes.pipeline != nullptr) blocks = gathered_sums(*axes.pipeline, blocks);
   return norms_of(std::move(blocks));
 }
 

@@ -35,4 +35,14 @@ struct ModelNorm {
 ModelNorm norm_of_model(const nn::Replica& replica, std::span<const double> sums,
                         std::span<const double> replicated);
 
+// Which communication the ranks of a model agree by; nullptr: there is no such group.
+struct NormAxes {
+  nn::TensorAxis* tensor = nullptr;
+  nn::PipelineAxis* pipeline = nullptr;
+  nn::ExpertAxis* experts = nullptr;
+};
+// The same beside computations, which use the replica's own axes.
+ModelNorm norm_of_model(const nn::Replica& replica, const NormAxes& axes,
+                        std::span<const double> sums, std::span<const double> replicated);
+
 }  // namespace lockstep::parallel

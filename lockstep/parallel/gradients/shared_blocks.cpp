@@ -19,6 +19,16 @@ void add_up_shared_blocks(nn::Replica& replica) {
   }
 }
 
+void add_up_shared_blocks(const nn::Replica& replica, nn::PipelineAxis& axis,
+                          const Tensor& gradients) {
+  const nn::States flat{.gradients = gradients};
+  for (const nn::SharedBlock& shared : replica.model().shared()) {
+    const bool is_here = shared.block != nn::SharedBlock::kElsewhere;
+    axis.sum(is_here ? flat.slice(replica.flat().range(shared.block)).gradients : Tensor(),
+             shared.holders);
+  }
+}
+
 namespace {
 
 // Of this stage: the whole, or its shard.

@@ -213,7 +213,7 @@ nn::States delayed_states(const nn::Replica& replica, std::size_t block) {
                            .gradients = replica.delayed_gradients()};
   const nn::States delayed = buffers.slice(replica.my_range(block));
   nn::States states = replica.mine(block);
-  states.parameters = delayed.parameters;
+  if (ops::is_given(delayed.parameters)) states.parameters = delayed.parameters;
   states.gradients = delayed.gradients;
   return states;
 }
@@ -221,9 +221,10 @@ nn::States delayed_states(const nn::Replica& replica, std::size_t block) {
 void update_delayed(nn::Replica& replica, Ops& ops, std::size_t block, const UpdateRequest& request,
                     double gradient_norm) {
   replica.before_change(block);
+  const bool rounds = replica.setup().dtype != DType::kF32;
   const nn::States states = delayed_states(replica, block);
   for (const Piece& piece : pieces_of(replica, block, replica.my_range(block).elements)) {
-    update_elements(ops, request, gradient_norm, true, states.slice(piece.range), piece.decays);
+    update_elements(ops, request, gradient_norm, rounds, states.slice(piece.range), piece.decays);
   }
 }
 

@@ -32,12 +32,13 @@ UpdateResult result_of(ModelNorm norm, double loss_scale);
 void update_elements(Ops& ops, const UpdateRequest& request, double gradient_norm, bool rounds,
                      const nn::States& states, bool decays);
 
-// The states of a block that a delayed update works with: the delayed gradients and the next
-// parameters in the place of the flat buffers.
+// The states of a block that a delayed update works with: the delayed gradients in the place of the
+// flat buffer, and so the next parameters where there are such.
 nn::States delayed_states(const nn::Replica& replica, std::size_t block);
 
 // The second half for one block of a delayed update (nn/parameters/tiers.h): reads the delayed
-// gradients and writes the next parameters. Complete after Ops::synchronize().
+// gradients and writes the next parameters, or changes the only ones. Complete after
+// Ops::synchronize().
 void update_delayed(nn::Replica& replica, Ops& ops, std::size_t block, const UpdateRequest& request,
                     double gradient_norm);
 

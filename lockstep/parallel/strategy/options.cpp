@@ -14,8 +14,8 @@ namespace {
 constexpr std::string_view kStrategyNames[] = {"ddp", "parameter_server"};
 // The schedules that runs execute.
 constexpr std::string_view kInterleaved = "interleaved";
-constexpr std::string_view kRunSchedules[] = {"1f1b",  "gpipe",    kInterleaved, "zb_h1",
-                                              "zb_h2", "terapipe", "sequential"};
+constexpr std::string_view kRunSchedules[] = {"1f1b",  "gpipe",    kInterleaved,    "zb_h1",
+                                              "zb_h2", "terapipe", "pipedream_2bw", "sequential"};
 constexpr std::string_view kReductionNames[] = {"fast", "tree"};
 constexpr std::string_view kQuantizationNames[] = {"none", "int8", "int4"};
 constexpr std::string_view kContextNames[] = {"auto", "heads", "ring"};
@@ -142,6 +142,33 @@ void check_pipeline(const ParallelOptions& options) {
                     schedule),
         "take 1f1b, gpipe or sequential: the tree adds up whole micro-batches, and this schedule "
         "finishes their parts in turn");
+  }
+}
+
+// What does not go with two versions of the weights, and gradients that are one update late.
+void check_two_versions(const ParallelOptions& options) {
+  if (!keeps_two_versions(options)) return;
+  const auto refuse = [](const std::string& setting, std::string_view why) {
+    fail(ErrorCode::kUnsupported,
+         "{} is not supported with parallel.pipeline_schedule = \"pipedream_2bw\": {}; take 1f1b, "
+         "or leave it out",
+         setting, why);
+  };
+  if (options.zero > 0) {
+    refuse(fmt::format("parallel.zero = {}", options.zero),
+           "every worker keeps two versions of all parameters of its stage");
+  }
+  if (options.context > 1) {
+    refuse(fmt::format("parallel.context = {}", options.context),
+           "ranks of a context group agree in every layer, and stages are in different steps");
+  }
+  if (options.expert > 1) {
+    refuse(fmt::format("parallel.expert = {}", options.expert),
+           "the norm of experts is agreed on beside the next step, which exchanges their rows");
+  }
+  if (options.reduction == Reduction::kTree) {
+    refuse("parallel.reduction = \"tree\"",
+           "its bits are those of one worker, and gradients of older weights have others");
   }
 }
 
@@ -317,6 +344,7 @@ void check(const ParallelOptions& options, int workers) {
   check_zero(options);
   check_tensor(options);
   check_pipeline(options);
+  check_two_versions(options);
   check_experts(options);
   check_context(options);
   const bool is_even = workers % options.machines == 0;
@@ -420,7 +448,9 @@ void bind(Config& config, ParallelOptions& options) {
               "With parallel.pipeline, the order in which stages compute: 1f1b, gpipe, interleaved "
               "(several chunks per stage), zb_h1 and zb_h2 (zero bubble: gradients of weights fill "
               "the time in which 1f1b waits), terapipe (sequences in slices of tokens that follow "
-              "each other through the stages), or sequential (one micro-batch at a time).");
+              "each other through the stages), pipedream_2bw (the pipeline is never empty, and "
+              "gradients are those of weights that are one update old; other losses than 1f1b), or "
+              "sequential (one micro-batch at a time).");
   config.bind("parallel.pipeline_chunks", options.pipeline_chunks,
               "With parallel.pipeline_schedule = \"interleaved\", the chunks of blocks that each "
               "stage has.",

@@ -92,6 +92,10 @@ inline bool has_own_servers(const ParallelOptions& options) {
 inline bool slices_tokens(const ParallelOptions& options) {
   return options.pipeline > 1 && options.pipeline_schedule == "terapipe";
 }
+// Whether gradients are those of weights that are one update old (plan/pipeline/orders.h).
+inline bool keeps_two_versions(const ParallelOptions& options) {
+  return options.pipeline > 1 && options.pipeline_schedule == "pipedream_2bw";
+}
 
 // The ranks of one worker: a tensor group for each pipeline stage.
 inline int ranks_per_worker(const ParallelOptions& options) {

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "lockstep/base/error.h"
+
 namespace lockstep::parallel {
 
 Share share_of(const StepPlan& plan, std::int64_t step, int worker, int workers) {
@@ -12,6 +14,10 @@ Share share_of(const StepPlan& plan, std::int64_t step, int worker, int workers)
   const std::int64_t first = worker * each + std::min<std::int64_t>(worker, more);
   return {
       .step = step, .first_micro_batch = first, .micro_batches = each + (worker < more ? 1 : 0)};
+}
+
+void Strategy::complete_gradients() {
+  fail(ErrorCode::kUnsupported, "the strategy {} has no gradients without an update", name());
 }
 
 StepCost with_axes(StepCost cost, const nn::AxisCost& axes) {

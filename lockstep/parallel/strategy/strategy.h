@@ -165,6 +165,9 @@ class Strategy : public nn::BlockListener {
   // cannot promise that.
   virtual std::optional<double> commit_step(std::span<const double> /*losses*/) { return {}; }
   virtual UpdateResult update(const UpdateRequest& request) = 0;
+  // In place of update(), where others make it (parallel/late_update.h): waits until the flat
+  // buffer has the gradients of all workers. Throws Error(kUnsupported) where a strategy cannot.
+  virtual void complete_gradients();
   // Completes an update that may overlap. Called before anyone but the next forward reads states;
   // a forward waits block by block. Rethrows the error of the update.
   virtual void finish_update() {}

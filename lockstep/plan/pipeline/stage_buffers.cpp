@@ -23,7 +23,7 @@ class LifeReader {
  public:
   LifeReader(const StepSchedule& schedule, int stage)
       : shape_(schedule.shape),
-        lives_(static_cast<std::size_t>(shape_.chunks * shape_.micro_batches)),
+        lives_(static_cast<std::size_t>(shape_.chunks * shape_.all_micro_batches())),
         came_(lives_.size()) {
     for (const Action& action : schedule.stages.at(static_cast<std::size_t>(stage))) add(action);
   }
@@ -39,7 +39,7 @@ class LifeReader {
   };
 
   std::size_t index(int chunk, int micro_batch) const {
-    return static_cast<std::size_t>(chunk * shape_.micro_batches + micro_batch);
+    return static_cast<std::size_t>(chunk * shape_.all_micro_batches() + micro_batch);
   }
 
   void add(const Action& action) {
@@ -107,17 +107,34 @@ int assign(const std::vector<Lifetime>& lives, const std::vector<int*>& places) 
 
 }  // namespace
 
+BufferCounts StageBuffers::of(int chunk, std::int64_t micro_batch) const {
+  const auto at = static_cast<std::size_t>(chunk);
+  if (!in_turn) return uses.at(at).at(static_cast<std::size_t>(micro_batch));
+  const BufferCounts& counts = chunks.at(at);
+  const auto turn = [&](int count) {
+    return count == 0 ? 0 : static_cast<int>(micro_batch % count);
+  };
+  return {.slots = turn(counts.slots),
+          .inputs = turn(counts.inputs),
+          .gradients = turn(counts.gradients),
+          .outputs = turn(counts.outputs),
+          .input_gradients = turn(counts.input_gradients),
+          .weight_inputs = turn(counts.weight_inputs)};
+}
+
 StageBuffers stage_buffers(const StepSchedule& schedule, int stage) {
   const PipelineShape& shape = schedule.shape;
   const LifeReader reader(schedule, stage);
   StageBuffers all;
   all.has_slices = shape.slices > 1;
+  all.in_turn = shape.batches > 1;
+  all.weight_versions = schedule.weight_versions;
   for (int chunk = 0; chunk < shape.chunks; ++chunk) {
-    std::vector<BufferCounts> uses(static_cast<std::size_t>(shape.micro_batches));
+    std::vector<BufferCounts> uses(static_cast<std::size_t>(shape.all_micro_batches()));
     const auto pool = [&](Lifetime MicroBatchLives::*life, int BufferCounts::*which) {
       std::vector<Lifetime> lives;
       std::vector<int*> places;
-      for (int i = 0; i < shape.micro_batches; ++i) {
+      for (int i = 0; i < shape.all_micro_batches(); ++i) {
         lives.push_back(reader.of(chunk, i).*life);
         places.push_back(&(uses[static_cast<std::size_t>(i)].*which));
       }
@@ -131,7 +148,7 @@ StageBuffers stage_buffers(const StepSchedule& schedule, int stage) {
     counts.input_gradients = pool(&MicroBatchLives::input_gradient, &BufferCounts::input_gradients);
     counts.weight_inputs = pool(&MicroBatchLives::weight_inputs, &BufferCounts::weight_inputs);
     all.chunks.push_back(counts);
-    all.uses.push_back(std::move(uses));
+    if (!all.in_turn) all.uses.push_back(std::move(uses));
   }
   return all;
 }

@@ -23,9 +23,14 @@
 //
 // A buffer's lifetime is a range of the stage's computations, counted from 0. The first free buffer
 // of a pool is taken, so a pool is as large as the most that are alive at once.
+//
+// A schedule of several batches does not empty the pipeline between them, and any number of batches
+// may follow. Its micro-batches are made and freed in one order, so they take the buffers of a pool
+// in turn.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
 #include "lockstep/plan/pipeline/step_schedule.h"
@@ -51,6 +56,12 @@ struct StageBuffers {
   std::vector<BufferCounts> chunks;             // how many
   std::vector<std::vector<BufferCounts>> uses;  // which one, by chunk and micro-batch
   bool has_slices = false;
+  bool in_turn = false;     // `uses` is empty
+  int weight_versions = 1;  // of the schedule
+
+  // The buffers of a micro-batch. Where they are taken in turn it counts from the last moment at
+  // which the pipeline was empty, without an end.
+  BufferCounts of(int chunk, std::int64_t micro_batch) const;
 
   // Whether every computation has a whole micro-batch, and none begins before the last one has
   // ended.
@@ -60,7 +71,7 @@ struct StageBuffers {
   }
 };
 
-// For a schedule of one batch.
+// With slices, for a schedule of one batch.
 StageBuffers stage_buffers(const StepSchedule& schedule, int stage);
 
 }  // namespace lockstep::plan

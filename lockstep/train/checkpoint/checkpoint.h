@@ -3,7 +3,8 @@
 //   <run>/checkpoints/step-00001000/
 //     states.safetensors   "<parameter>", and the optimizer's states: "moment/<parameter>" (first
 //                          moment) and "variance/<parameter>" (second moment), or
-//                          "velocity/<parameter>"; all f32
+//                          "velocity/<parameter>"; with two versions of the weights
+//                          "previous/<parameter>", those before the latest update; all f32
 //     config.toml          the run's, resolved: its model.* keys describe the model
 //     tokenizer.json       where there is one
 //     residuals.safetensors  where gradients are compressed with error feedback

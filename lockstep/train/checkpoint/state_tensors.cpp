@@ -9,7 +9,9 @@
 #include <string_view>
 
 #include "lockstep/base/error.h"
+#include "lockstep/base/math/half.h"
 #include "lockstep/nn/replica/state_stream.h"
+#include "lockstep/tensor/host_view.h"
 
 namespace lockstep::train {
 namespace {
@@ -21,6 +23,9 @@ struct StateKind {
   Tensor nn::States::*in;
 };
 constexpr StateKind kParameters{"", "parameters", &nn::States::master};
+// The parameters before the latest update, where a stage keeps them: of the compute type in memory,
+// f32 in files.
+constexpr StateKind kPrevious{"previous/", "previous parameters", &nn::States::previous};
 // The replica's scaling, where it computes in FP8.
 constexpr std::string_view kScalingName = "fp8/scaling";
 constexpr StateKind kOfOptimizers[] = {{"moment/", "first moment", &nn::States::first_moment},
@@ -64,6 +69,20 @@ std::vector<StateKind> kinds_of(const nn::Replica& replica) {
       kinds.push_back(kind);
   }
   return kinds;
+}
+
+// Of a kind that no file of states holds in memory's type: as f32.
+bool is_widened(const Held& held) {
+  return ops::is_given(held.elements) && held.elements.dtype() != DType::kF32;
+}
+
+Tensor widened(const Tensor& elements, std::vector<float>& memory) {
+  memory.resize(elements.elements());
+  const Tensor wide = tensor_of(std::span(memory), {static_cast<std::int64_t>(memory.size())});
+  const HostView view(elements);
+  const auto from = view.as<BFloat16>();
+  std::ranges::transform(from, memory.begin(), [](BFloat16 x) { return to_float(x); });
+  return wide;
 }
 
 std::string name_of(const StateKind& kind, const nn::FlatParameter& parameter) {
@@ -157,7 +176,8 @@ bool writes(const nn::Replica& replica, const nn::FlatParameter& parameter) {
 // f(held), in the order of a file: block by block, as updates go.
 template <class F>
 void for_held(const nn::Replica& replica, F&& f) {
-  const std::vector<StateKind> kinds = kinds_of(replica);
+  std::vector<StateKind> kinds = kinds_of(replica);
+  if (ops::is_given(replica.states().previous)) kinds.push_back(kPrevious);
   for (std::size_t block = 0; block < replica.flat().blocks(); ++block) {
     const nn::FlatRange mine = replica.my_range(block);
     nn::for_parameters_in(
@@ -174,6 +194,36 @@ void for_held(const nn::Replica& replica, F&& f) {
           }
         });
   }
+}
+
+// A run without such a version saved none. Then those of the checkpoint become the previous ones.
+void read_previous(const io::TensorSource& file, nn::Replica& replica) {
+  if (!ops::is_given(replica.states().previous)) return;
+  const nn::FlatParameters& flat = replica.flat();
+  if (file.find(name_of(kPrevious, flat.all().front())) == nullptr) return;
+  std::vector<float> memory;
+  for (std::size_t block = 0; block < flat.blocks(); ++block) {
+    const nn::States states = replica.mine(block);
+    fill_zero(states.previous);
+    nn::for_parameters_in(
+        flat, block, replica.my_range(block),
+        [&](const nn::FlatParameter& parameter, std::size_t first, nn::FlatRange within) {
+          memory.resize(within.elements);
+          const Tensor all =
+              tensor_of(std::span(memory), {static_cast<std::int64_t>(within.elements)});
+          for_runs(parameter.shape, parameter.shard, first, within.elements,
+                   [&](const nn::ShardRun& run) {
+                     file.read_part(name_of(kPrevious, parameter), run.logical,
+                                    all.slice(static_cast<std::int64_t>(run.local - first),
+                                              static_cast<std::int64_t>(run.elements)));
+                   });
+          const Tensor to = states.slice(within).previous;
+          if (to.dtype() == DType::kF32) return copy(to, all);
+          replica.ops().run(ops::Cast{.from = all, .to = to});
+          replica.ops().synchronize();
+        });
+  }
+  replica.set_has_previous(true);
 }
 
 // `stored`: whether the file has each of the kinds; else they become zero.
@@ -223,7 +273,8 @@ std::vector<io::TensorPart> state_parts(const nn::Replica& replica) {
     if (!writes(replica, held.parameter)) return;
     const auto elements = static_cast<std::int64_t>(held.range.elements);
     const std::vector<io::TensorPart> of_held =
-        parts_of(held, held.filed ? Tensor(nowhere, DType::kF32, {elements}) : held.elements);
+        parts_of(held, held.filed || is_widened(held) ? Tensor(nowhere, DType::kF32, {elements})
+                                                      : held.elements);
     parts.insert(parts.end(), of_held.begin(), of_held.end());
   });
   if (stores_scaling(replica)) {
@@ -249,9 +300,11 @@ void write_states(const nn::Replica& replica, io::SyncedFile& file,
   if (snapshot != nullptr) snapshot->take();
   // What is not in the snapshot is updated on the host, block by block.
   if (snapshot != nullptr && snapshot->has_all()) read_up_to(replica.flat().blocks());
+  std::vector<float> wide;
   for_held(replica, [&](const Held& held) {
     read_up_to(held.parameter.block);
     if (!writes(replica, held.parameter)) return;
+    if (is_widened(held)) return file.write(widened(held.elements, wide));
     if (!held.filed) return write(held.elements);
     reader->read(*held.filed, held.range, [&](const Tensor& elements) { file.write(elements); });
   });
@@ -349,6 +402,7 @@ void read_state_tensors(const io::TensorSource& file, nn::Replica& replica, bool
   nn::StateStream stream(replica, nn::StateAccess::kWrite);
   read_kinds(file, stream, flat, kinds, are_stored);
   read_scaling(file, replica);
+  read_previous(file, replica);
 }
 
 }  // namespace lockstep::train

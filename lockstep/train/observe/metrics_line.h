@@ -30,7 +30,8 @@
 //   bytes_across        the part of it from node to node; only where there are several
 //                       nodes
 //   staleness           updates of others that gradients did not know of, the mean over workers; 0
-//                       where workers wait for each other
+//                       where workers wait for each other; with late updates that of the step
+//                       before
 //   staleness_max       the same of the worker whose gradients knew least
 //   slowest_rank        that computed longest; this and the next where more than one is known of
 //   slowest_ms          its compute

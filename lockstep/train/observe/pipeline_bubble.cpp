@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <vector>
 
 namespace lockstep::train {
 namespace {
@@ -44,10 +45,11 @@ std::map<std::int64_t, Computed> steps_of(const parallel::RankTrace& rank) {
 
 std::map<std::int64_t, double> pipeline_bubbles(std::span<const parallel::RankTrace> ranks) {
   std::map<std::int64_t, Computed> steps;
+  std::vector<std::map<std::int64_t, Computed>> of_ranks;
   bool waits = false;
   for (const parallel::RankTrace& rank : ranks) {
     waits = waits || std::ranges::any_of(rank.spans, is_wait_for_stage);
-    for (const auto& [number, mine] : steps_of(rank)) {
+    for (const auto& [number, mine] : of_ranks.emplace_back(steps_of(rank))) {
       Computed& step = steps[number];
       step.begin = std::min(step.begin, mine.begin);
       step.end = std::max(step.end, mine.end);
@@ -55,11 +57,22 @@ std::map<std::int64_t, double> pipeline_bubbles(std::span<const parallel::RankTr
       ++step.ranks;
     }
   }
+  const auto is_whole = [&](std::int64_t number) {
+    const auto found = steps.find(number);
+    return found != steps.end() && found->second.ranks == ranks.size();
+  };
   std::map<std::int64_t, double> bubbles;
   for (const auto& [number, step] : steps) {
-    if (!waits || step.ranks < ranks.size() || step.busy == 0) continue;
-    bubbles[number] =
-        static_cast<double>(step.end - step.begin - step.busy) / static_cast<double>(step.busy);
+    if (!waits || !is_whole(number) || step.busy == 0) continue;
+    std::int64_t length = step.end - step.begin;
+    const std::int64_t before = number - 1;
+    if (is_whole(before) && step.begin < steps.at(before).end) {
+      length = 0;
+      for (const auto& mine : of_ranks) {
+        length = std::max(length, mine.at(number).end - mine.at(before).end);
+      }
+    }
+    bubbles[number] = static_cast<double>(length - step.busy) / static_cast<double>(step.busy);
   }
   return bubbles;
 }

@@ -134,6 +134,26 @@ void check_slices(const TrainOptions& options) {
   token_slices_of(options);  // throws for more slices than tokens
 }
 
+// What does not go with gradients that are one update late, and steps with too few micro-batches
+// for two versions of the weights.
+void check_two_versions(const TrainOptions& options) {
+  if (!parallel::keeps_two_versions(options.parallel)) return;
+  const auto refuse = [&](std::string_view setting, std::string_view instead) {
+    fail(ErrorCode::kUnsupported,
+         "{} is not supported with parallel.pipeline_schedule = \"pipedream_2bw\"; {}", setting,
+         instead);
+  };
+  if (options.precision != plan::Precision::kF32 && options.precision != plan::Precision::kBf16) {
+    refuse(fmt::format("train.precision = \"{}\"", plan::name(options.precision)),
+           "its scales follow from the step before, whose update is not known yet. Take bf16 or "
+           "f32");
+  }
+  if (options.offload.tiers.any()) {
+    refuse("offload.*", "the optimizer's states stay where the update is computed. Leave it out");
+  }
+  step_schedule_of(options);  // throws for too few micro-batches
+}
+
 // What context groups cannot divide yet.
 void check_context_groups(const TrainOptions& options) {
   const int context = options.parallel.context;
@@ -168,6 +188,7 @@ void check(const TrainOptions& options) {
   check_pipelines(options);
   check_expert_groups(options);
   check_slices(options);
+  check_two_versions(options);
   check_context_groups(options);
   check_rope_scaling(options.model);
   if (options.precision == plan::Precision::kF16 &&

@@ -199,7 +199,15 @@ void bind_device(Config& config, TrainOptions& options) {
               "(nvidia-cuda-mps-control -d) lets them run at the same time.");
 }
 
-void check_device(const TrainOptions& options) { memory_of(device_of(options)); }
+void check_device(const TrainOptions& options) {
+  const Device device = device_of(options);
+  memory_of(device);
+  if (device == Device{} || !parallel::keeps_two_versions(options.parallel)) return;
+  fail(ErrorCode::kUnsupported,
+       "parallel.pipeline_schedule = \"pipedream_2bw\" runs on CPUs, not on {}; take 1f1b, or "
+       "train.device = \"cpu\"",
+       name(device));
+}
 
 std::string unused_gpu(const TrainOptions& options) {
   if (options.device != "auto") return "";

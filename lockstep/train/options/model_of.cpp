@@ -123,9 +123,12 @@ plan::PipelineShape pipeline_shape_of(const TrainOptions& options) {
 
 plan::StepSchedule step_schedule_of(const TrainOptions& options) {
   const bool pipelines = options.parallel.pipeline > 1;
+  plan::PipelineShape shape = pipeline_shape_of(options);
+  // A batch that follows another one and is followed by one; more of them need no more buffers.
+  if (parallel::keeps_two_versions(options.parallel)) shape.batches = 3;
   return plan::make_step_schedule(
       plan::find_pipeline_kind(pipelines ? options.parallel.pipeline_schedule : "sequential"),
-      pipeline_shape_of(options));
+      shape);
 }
 
 nn::Cut cut_of(const TrainOptions& options) {

@@ -38,6 +38,11 @@ void tell_beginning(const Beginning& run) {
   }
   if (!run.changed_data.empty()) audience.warning(run.changed_data);
   if (const std::string why = unused_gpu(options.train); !why.empty()) audience.notice(why);
+  if (parallel::keeps_two_versions(options.train.parallel)) {
+    audience.notice(
+        "every stage keeps two versions of its parameters, and each step's gradients are those of "
+        "parameters one update old (staleness 1, on all stages)");
+  }
   if (!run.resolved.memory_choice().empty()) audience.notice(run.resolved.memory_choice());
   if (!run.changed_settings.empty()) {
     audience.notice("settings that changed since the checkpoint: " + run.changed_settings);

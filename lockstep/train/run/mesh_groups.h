@@ -11,6 +11,7 @@
 #include "lockstep/nn/expert_axis.h"
 #include "lockstep/nn/pipeline_axis.h"
 #include "lockstep/nn/tensor_axis.h"
+#include "lockstep/parallel/late_update.h"
 #include "lockstep/parallel/strategy/communication_group.h"
 #include "lockstep/parallel/strategy/mesh_of_job.h"
 
@@ -57,6 +58,14 @@ class MeshGroups {
       }
       pipeline_axis_.emplace(*pipeline_, on_device ? *pipeline_on_device_ : *pipeline_);
     }
+    if (parallel::keeps_two_versions(options)) {
+      late_pipeline_ = group(plan::Axis::kPipeline);
+      late_pipeline_axis_.emplace(*late_pipeline_);
+      if (options.tensor > 1) {
+        late_tensor_ = group(plan::Axis::kTensor);
+        late_tensor_axis_.emplace(*late_tensor_);
+      }
+    }
     data_ = group({plan::Axis::kData, plan::Axis::kExpert, plan::Axis::kContext});
     workers_ = data_->size() > 1 ? data_.get() : nullptr;
   }
@@ -66,6 +75,11 @@ class MeshGroups {
   nn::ContextAxis* context() { return context_axis_ ? &*context_axis_ : nullptr; }
   nn::ExpertAxis* expert() { return expert_axis_ ? &*expert_axis_ : nullptr; }
   nn::PipelineAxis* pipeline() { return pipeline_axis_ ? &*pipeline_axis_ : nullptr; }
+  // The same ranks for a late update (parallel/late_update.h).
+  parallel::LateUpdate::Axes late() {
+    return {.tensor = late_tensor_axis_ ? &*late_tensor_axis_ : nullptr,
+            .pipeline = late_pipeline_axis_ ? &*late_pipeline_axis_ : nullptr};
+  }
   // The ranks of all workers at this rank's place in its worker; nullptr: there is one.
   Communicator* workers() const { return workers_; }
 
@@ -79,11 +93,15 @@ class MeshGroups {
   std::unique_ptr<Communicator> context_on_device_;
   std::unique_ptr<Communicator> expert_on_device_;
   std::unique_ptr<Communicator> pipeline_on_device_;
+  std::unique_ptr<Communicator> late_tensor_;
+  std::unique_ptr<Communicator> late_pipeline_;
   std::unique_ptr<Communicator> data_;
   std::optional<nn::TensorAxis> tensor_axis_;
   std::optional<nn::ContextAxis> context_axis_;
   std::optional<nn::ExpertAxis> expert_axis_;
   std::optional<nn::PipelineAxis> pipeline_axis_;
+  std::optional<nn::TensorAxis> late_tensor_axis_;
+  std::optional<nn::PipelineAxis> late_pipeline_axis_;
   Communicator* workers_;
 };
 

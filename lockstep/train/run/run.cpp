@@ -17,12 +17,12 @@
 #include "lockstep/train/dataset/fingerprint.h"
 #include "lockstep/train/dataset/shared_data.h"
 #include "lockstep/train/memory/mirror_memory.h"
-#include "lockstep/train/memory/run_plan.h"
 #include "lockstep/train/run/algorithm_record.h"
 #include "lockstep/train/run/at_fault.h"
 #include "lockstep/train/run/audience.h"
 #include "lockstep/train/run/beginning.h"
 #include "lockstep/train/run/changed_settings.h"
+#include "lockstep/train/run/complete_steps.h"
 #include "lockstep/train/run/facts.h"
 #include "lockstep/train/run/job.h"
 #include "lockstep/train/run/keeping.h"
@@ -39,6 +39,7 @@
 #include "lockstep/train/run/start.h"
 #include "lockstep/train/run/step_batches.h"
 #include "lockstep/train/run/trace.h"
+#include "lockstep/train/run/trainer_of_run.h"
 #include "lockstep/train/run/validation.h"
 #include "lockstep/train/run_folder.h"
 #include "lockstep/train/trainer/run_group.h"
@@ -76,7 +77,7 @@ class Run {
         checkpoints_(options_.dir),
         data_(data_fingerprint(dataset_)),
         strategy_(std::move(strategy)),
-        own_trainer_(make_trainer(parts.mesh)),
+        own_trainer_(make_trainer(resolved_.train(), ops_, *strategy_, parts.group, parts.mesh)),
         trainer_(*own_trainer_),
         source_(make_source(options_.train, dataset_, trainer_.replica().setup().shape)),
         batches_(*source_, *strategy_, step_plan(options_.train.batch), options_.steps),
@@ -104,6 +105,10 @@ class Run {
         regrouping_(parts.survival, group_),
         trace_(options_, group_, *strategy_, audience_) {
     source_->limit_validation(validated_sequences(options_));
+    if (trainer_.is_late()) {
+      second_source_ = make_source(options_.train, dataset_, trainer_.replica().setup().shape);
+      batches_.take_turns(*second_source_);
+    }
     if (timed_ != nullptr) trainer_.trace_operations(*timed_);
     group_.check_data(data_);
     check_prompt(options_, dataset_);
@@ -185,18 +190,6 @@ class Run {
   const std::filesystem::path& trace() const { return trace_.file(); }
 
  private:
-  // If the run does not fit on one worker, all workers report it. Limits are checked first. Then
-  // workers allocate shared memory, and then their own.
-  std::unique_ptr<Trainer> make_trainer(MeshGroups& mesh) {
-    const TrainOptions& options = resolved_.train();
-    const int worker = strategy_->in_lockstep() ? strategy_->worker() : group_.rank();
-    group_.together([&] { check_limit(options, plan_run(options, ops_, worker), ops_, worker); });
-    std::unique_ptr<Trainer> trainer;
-    group_.together([&] { trainer = std::make_unique<Trainer>(options, ops_, *strategy_); });
-    trainer->set_axes(mesh.tensor(), mesh.pipeline(), mesh.context(), mesh.expert());
-    return trainer;
-  }
-
   // At once, so that a rank that dies in the first step is mirrored already.
   void begin_mirror() {
     mirror_ = make_mirror(*group_.world(), trainer_);
@@ -235,29 +228,34 @@ class Run {
   bool step(const parallel::StepPlan& plan, const parallel::Share& share) {
     const auto begin = SteadyClock::now();
     const auto micro_batches = batches_.read(share);
-    StepRecord record;
-    record.data_seconds = seconds_since(begin);
-    auto metrics = trainer_.step(micro_batches, share, stop_.came() || regrouping_.is_asked(),
-                                 [&] { return batches_.read_after(share); });
-    if (!metrics) return false;
+    const double data_seconds = seconds_since(begin);
+    auto done = complete_steps(trainer_, batches_, options_, micro_batches, share,
+                               stop_.came() || regrouping_.is_asked());
+    if (!done) return false;
     if (mirror_ != nullptr) mirror_->begin(*trainer_.last_settled());
-    record.metrics = std::move(*metrics);
-    record.workers =
-        costs_of_workers(record.metrics.costs, group_.size(), options_.train.parallel.tensor);
-    record.metrics.seconds -= saving_.take_waited();
+    if (!done->empty()) done->back().seconds -= saving_.take_waited();
     saving_.changed();
     saving_.look();
+    for (StepMetrics& metrics : *done) {
+      take({.metrics = std::move(metrics), .data_seconds = data_seconds}, plan, share);
+    }
+    return true;
+  }
+
+  void take(StepRecord record, const parallel::StepPlan& plan, parallel::Share share) {
+    share.step = record.metrics.step;
+    record.workers =
+        costs_of_workers(record.metrics.costs, group_.size(), options_.train.parallel.tensor);
     check_finite(record.metrics, plan, share);
-    saving_.found_finite(record.metrics.step - 1);
+    saving_.found_finite(share.step - (trainer_.is_late() ? 2 : 1));
     saving_.compare_if_due();
     if (strategy_->in_lockstep()) {
-      const bool last = record.metrics.step == options_.steps;
-      tell(record, record.metrics.step - 1, last);
-      if (!last) trace_.after_step(record.metrics.step);
+      const bool last = share.step == options_.steps;
+      tell(record, share.step - 1, last);
+      if (!last) trace_.after_step(share.step);
     } else if (group_.leads()) {
       hold(std::move(record));
     }
-    return true;
   }
 
   // Keeps the states, or saves them. Otherwise workers stay as they are.
@@ -413,6 +411,7 @@ class Run {
   std::unique_ptr<Trainer> own_trainer_;
   Trainer& trainer_;
   std::unique_ptr<BatchSource> source_;
+  std::unique_ptr<BatchSource> second_source_;  // with late updates: two steps are read at once
   StepBatches batches_;
   RunSaving saving_;
   RunValidations validations_;

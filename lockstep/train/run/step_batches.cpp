@@ -23,6 +23,12 @@ std::span<const nn::Batch> StepBatches::read_after(const parallel::Share& share)
   return ahead_->micro_batches;
 }
 
+std::optional<Trainer::StepInput> StepBatches::input_after(const parallel::Share& share) {
+  const std::span<const nn::Batch> micro_batches = read_after(share);
+  if (micro_batches.empty()) return std::nullopt;
+  return Trainer::StepInput{micro_batches, ahead_->share};
+}
+
 std::span<const nn::Batch> StepBatches::read_again(const parallel::Share& share) {
   ahead_.reset();
   return training(share);
@@ -31,7 +37,8 @@ std::span<const nn::Batch> StepBatches::read_again(const parallel::Share& share)
 std::span<const nn::Batch> StepBatches::training(const parallel::Share& share) {
   const std::int64_t first =
       (share.step - 1) * plan_.sequences + share.first_micro_batch * plan_.micro;
-  return source_.training(static_cast<std::uint64_t>(first), static_cast<int>(share.micro_batches));
+  BatchSource& source = second_ != nullptr && share.step % 2 == 0 ? *second_ : source_;
+  return source.training(static_cast<std::uint64_t>(first), static_cast<int>(share.micro_batches));
 }
 
 }  // namespace lockstep::train

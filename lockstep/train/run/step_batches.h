@@ -7,6 +7,7 @@
 
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/train/dataset/batch_source.h"
+#include "lockstep/train/trainer/trainer.h"
 
 namespace lockstep::train {
 
@@ -17,10 +18,16 @@ class StepBatches {
               std::int64_t last_step)
       : source_(source), strategy_(strategy), plan_(plan), last_step_(last_step) {}
 
-  // They hold until the next call.
+  // For steps of which two are read at once: every other one is read from `second`, which has the
+  // same data.
+  void take_turns(BatchSource& second) { second_ = &second; }
+
+  // They hold until the next call, or the next but one where sources take turns.
   std::span<const nn::Batch> read(const parallel::Share& share);
   // Those that probably come after `share`; none where they are not known.
   std::span<const nn::Batch> read_after(const parallel::Share& share);
+  // The same with their share.
+  std::optional<Trainer::StepInput> input_after(const parallel::Share& share);
   // As read(), though others have been read since.
   std::span<const nn::Batch> read_again(const parallel::Share& share);
 
@@ -33,6 +40,7 @@ class StepBatches {
   std::span<const nn::Batch> training(const parallel::Share& share);
 
   BatchSource& source_;
+  BatchSource* second_ = nullptr;
   parallel::Strategy& strategy_;
   const parallel::StepPlan plan_;
   const std::int64_t last_step_;

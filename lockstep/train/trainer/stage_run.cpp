@@ -1,8 +1,10 @@
 #include "lockstep/train/trainer/stage_run.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "lockstep/base/error.h"
+#include "lockstep/plan/pipeline/batch_part.h"
 
 namespace lockstep::train {
 namespace {
@@ -36,35 +38,55 @@ void StageRun::set_schedule(const plan::StepSchedule& schedule) {
   const int stage = replica_.model().stage();
   shape_ = schedule.shape;
   buffers_ = plan::stage_buffers(schedule, stage);
-  first_messages_.clear();
-  rounds_.clear();
-  std::vector<bool> has_begun(static_cast<std::size_t>(shape_.micro_batches * shape_.slices));
-  for (const Action& action : schedule.stages.at(static_cast<std::size_t>(stage))) {
+  if (!buffers_.in_turn) {
+    list_ = list_of(schedule.stages.at(static_cast<std::size_t>(stage)));
+    return;
+  }
+  const plan::PipelineKind& kind = plan::find_pipeline_kind(schedule.name);
+  for (const bool follows : {false, true}) {
+    for (const bool is_followed : {false, true}) {
+      parts_[follows][is_followed] =
+          list_of(plan::batch_part(kind, shape_, stage, {follows, is_followed}));
+    }
+  }
+}
+
+StageRun::List StageRun::list_of(const std::vector<Action>& actions) const {
+  List list;
+  std::vector<bool> has_begun(static_cast<std::size_t>(2 * shape_.micro_batches * shape_.slices));
+  bool before_next = true;
+  for (const Action& action : actions) {
     if (action.kind == ActionKind::kUpdate) continue;
+    const bool is_of_next = action.micro_batch >= shape_.micro_batches;
     if (plan::is_message(action.kind)) {
-      (rounds_.empty() ? first_messages_ : rounds_.back().messages).push_back(action);
+      before_next = before_next && !is_of_next;
+      (list.rounds.empty() ? list.first_messages : list.rounds.back().messages).push_back(action);
       continue;
     }
-    Computation computation{.action = action, .use = use_of(action)};
+    // What stands before it: the messages at the beginning, or a whole round.
+    list.parts_before_next += before_next ? 1 : 0;
+    before_next = before_next && !is_of_next;
+    Computation computation{.action = action, .is_of_next = is_of_next};
     if (!computation.is_forward()) {
       const auto index =
           static_cast<std::size_t>(action.micro_batch * shape_.slices + action.slice);
       computation.is_first_backward = !has_begun[index];
       has_begun[index] = true;
-      if (!rounds_.empty() && action.kind == ActionKind::kBackward) {
-        Computation& before = rounds_.back().computation;
+      if (!list.rounds.empty() && action.kind == ActionKind::kBackward) {
+        Computation& before = list.rounds.back().computation;
         before.backward_is_next = before.is_forward() && before.action.chunk == action.chunk &&
                                   before.action.micro_batch == action.micro_batch &&
                                   before.action.slice == action.slice;
       }
     }
-    rounds_.push_back({.computation = computation, .messages = {}});
+    list.rounds.push_back({.computation = computation, .messages = {}});
   }
+  list.parts_before_next += before_next ? 1 : 0;
+  return list;
 }
 
 plan::BufferCounts StageRun::use_of(const Action& action) const {
-  plan::BufferCounts use = buffers_.uses[static_cast<std::size_t>(action.chunk)]
-                                        [static_cast<std::size_t>(action.micro_batch)];
+  plan::BufferCounts use = buffers_.of(action.chunk, number_of(action));
   if (buffers_.has_slices) use.slice = action.slice;
   return use;
 }
@@ -98,7 +120,7 @@ void StageRun::post_receives(const std::vector<Action>& messages) {
     if (plan::is_send(message.kind)) continue;
     const nn::Flow flow = flow_of(message);
     await_sent(flow);
-    auto& works = received_[{message.kind, message.chunk, message.micro_batch, message.slice}];
+    auto& works = received_[{message.kind, message.chunk, number_of(message), message.slice}];
     for (const Tensor& tensor : {flow.x, flow.memory}) {
       if (is_given(tensor)) {
         works.push_back(replica_.pipeline_axis()->receive(tensor, message.peer));
@@ -139,7 +161,7 @@ void StageRun::await_inputs(const Action& computation, parallel::Trace& trace) {
   const bool forward = computation.kind == ActionKind::kForward;
   const auto found =
       received_.find({forward ? ActionKind::kReceiveActivation : ActionKind::kReceiveGradient,
-                      computation.chunk, computation.micro_batch, computation.slice});
+                      computation.chunk, number_of(computation), computation.slice});
   if (found == received_.end()) return;
   const parallel::TraceScope scope(trace, {.lane = parallel::TraceLane::kWaiting,
                                            .kind = "wait for",
@@ -172,28 +194,75 @@ void StageRun::step(std::int64_t micro_batches, parallel::Trace& trace,
     shape.micro_batches = static_cast<int>(micro_batches);
     set_schedule(plan::make_step_schedule(plan::find_pipeline_kind("sequential"), shape));
   }
+  if (can_be_followed()) return step_of_stream(trace, compute, [] { return false; });
   received_.clear();
   sent_.clear();
   if (replica_.pipeline_axis() != nullptr && replica_.pipeline_axis()->queues()) {
     queues_ = true;
-    queue_messages(first_messages_);
-    for (const Round& round : rounds_) {
-      compute(round.computation);
+    queue_messages(list_.first_messages);
+    for (const Round& round : list_.rounds) {
+      compute(placed(round.computation));
       queue_messages(round.messages);
     }
     queues_ = false;
     return;
   }
-  post_receives(first_messages_);
-  for (const Round& round : rounds_) {
-    post_receives(round.messages);
-    await_inputs(round.computation.action, trace);
-    await_outputs(round.computation.action, trace);
-    compute(round.computation);
-    start_sends(round.messages);
-  }
+  post_receives(list_.first_messages);
+  for (const Round& round : list_.rounds) run_round(round, trace, compute);
+  end_sends();
+}
+
+StageRun::Computation StageRun::placed(const Computation& computation) const {
+  Computation one = computation;
+  one.use = use_of(computation.action);
+  return one;
+}
+
+void StageRun::run_round(const Round& round, parallel::Trace& trace,
+                         const std::function<void(const Computation&)>& compute) {
+  post_receives(round.messages);
+  await_inputs(round.computation.action, trace);
+  await_outputs(round.computation.action, trace);
+  compute(placed(round.computation));
+  start_sends(round.messages);
+}
+
+void StageRun::end_sends() {
   for (const auto& [buffer, work] : sent_) replica_.pipeline_axis()->wait(work);
   sent_.clear();
+}
+
+void StageRun::step_of_stream(parallel::Trace& trace,
+                              const std::function<void(const Computation&)>& compute,
+                              const std::function<bool()>& is_followed) {
+  const bool follows = std::exchange(is_filled_, false);
+  first_ = follows ? first_ + shape_.micro_batches : 0;
+  // Both lists are the same up to where the next step begins. What comes there in the one may come
+  // later in the other.
+  const List* list = &parts_[follows][true];
+  const std::size_t undecided = list->parts_before_next;
+  bool fills = false;
+  const auto decide = [&](std::size_t part) {
+    if (part != undecided) return;
+    fills = is_followed();
+    if (fills) return;
+    const List& open = *std::exchange(list, &parts_[follows][false]);
+    if (part == 0) return;
+    const auto done = static_cast<std::ptrdiff_t>(open.messages_of(part - 1).size());
+    const std::vector<Action>& all = list->messages_of(part - 1);
+    const std::vector<Action> left(all.begin() + done, all.end());
+    post_receives(left);
+    start_sends(left);
+  };
+  decide(0);
+  post_receives(list->first_messages);
+  for (std::size_t i = 0; i < list->rounds.size(); ++i) {
+    decide(i + 1);
+    run_round(list->rounds[i], trace, compute);
+  }
+  decide(list->rounds.size() + 1);
+  is_filled_ = fills;
+  if (!fills) end_sends();
 }
 
 }  // namespace lockstep::train

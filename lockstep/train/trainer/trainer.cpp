@@ -39,7 +39,32 @@ std::size_t bytes_of(std::span<const Request> requests) {
   return bytes;
 }
 
+constexpr std::size_t kNumbersOfCost = 6;
+
 }  // namespace
+
+std::vector<double> numbers_of(std::span<const parallel::StepCost> costs) {
+  std::vector<double> numbers;
+  for (const parallel::StepCost& cost : costs) {
+    numbers.insert(numbers.end(), {cost.compute_seconds, cost.communication_seconds,
+                                   cost.exposed_seconds, static_cast<double>(cost.bytes_sent),
+                                   static_cast<double>(cost.bytes_across), cost.elapsed_seconds});
+  }
+  return numbers;
+}
+
+std::vector<parallel::StepCost> costs_of(std::span<const double> numbers) {
+  std::vector<parallel::StepCost> costs;
+  for (std::size_t i = 0; i < numbers.size(); i += kNumbersOfCost) {
+    costs.push_back({.compute_seconds = numbers[i],
+                     .communication_seconds = numbers[i + 1],
+                     .exposed_seconds = numbers[i + 2],
+                     .bytes_sent = static_cast<std::uint64_t>(numbers[i + 3]),
+                     .bytes_across = static_cast<std::uint64_t>(numbers[i + 4]),
+                     .elapsed_seconds = numbers[i + 5]});
+  }
+  return costs;
+}
 
 Trainer::Trainer(const TrainOptions& options, Ops& ops, parallel::Strategy& strategy)
     : Trainer(options, ops, strategy, nullptr) {}
@@ -87,6 +112,11 @@ void Trainer::start() {
   started_ = true;
   strategy_.start(replica_);
   replica_.set_listener(&strategy_);
+  if (is_late()) {
+    late_.start(replica_, late_axes_, strategy_.trace());
+    has_two_versions_ = replica_.has_previous();
+    if (!has_two_versions_) replica_.keep_version();
+  }
   if (strategy_.trace().on()) block_trace_.emplace(strategy_.trace(), replica_, strategy_);
 }
 
@@ -144,6 +174,16 @@ void Trainer::compute(const StageRun::Computation& computation, const nn::Batch&
                           !block_trace_ && !strategy_.needs_block_events());
 }
 
+void Trainer::compute_slowly(const StageRun::Computation& computation, const nn::Batch& batch,
+                             const parallel::Share& share, float loss_factor) {
+  const auto begin = SteadyClock::now();
+  compute(computation, batch, share, loss_factor);
+  if (strategy_.worker() != options_.slow_rank) return;
+  const parallel::TraceScope scope(strategy_.trace(),
+                                   {.lane = parallel::TraceLane::kCompute, .kind = "delay"});
+  std::this_thread::sleep_for((SteadyClock::now() - begin) * (options_.slow_factor - 1));
+}
+
 void Trainer::accumulate(std::span<const nn::Batch> micro_batches, const parallel::Share& share,
                          std::int64_t targets) {
   const double factor = loss_scale() / static_cast<double>(targets);
@@ -156,15 +196,9 @@ void Trainer::accumulate(std::span<const nn::Batch> micro_batches, const paralle
   }
   const auto count = static_cast<std::int64_t>(micro_batches.size());
   stage_run_.step(count, strategy_.trace(), [&](const StageRun::Computation& computation) {
-    const auto begin = SteadyClock::now();
     const auto index = static_cast<std::size_t>(computation.action.micro_batch);
-    compute(computation, micro_batches[index], share, static_cast<float>(factor));
+    compute_slowly(computation, micro_batches[index], share, static_cast<float>(factor));
     if (index + 1 < micro_batches.size()) micro_batches_.upload_ahead(micro_batches[index + 1]);
-    if (strategy_.worker() == options_.slow_rank) {
-      const parallel::TraceScope scope(strategy_.trace(),
-                                       {.lane = parallel::TraceLane::kCompute, .kind = "delay"});
-      std::this_thread::sleep_for((SteadyClock::now() - begin) * (options_.slow_factor - 1));
-    }
   });
   if (block_trace_) {
     block_trace_->finish();
@@ -202,24 +236,7 @@ nn::AxisCost Trainer::take_axis_cost() {
 std::vector<parallel::StepCost> Trainer::costs_of_stages(std::vector<parallel::StepCost> mine) {
   nn::PipelineAxis* const pipeline = replica_.pipeline_axis();
   if (pipeline == nullptr) return mine;
-  constexpr std::size_t kNumbers = 6;
-  std::vector<double> numbers;
-  for (const parallel::StepCost& cost : mine) {
-    numbers.insert(numbers.end(), {cost.compute_seconds, cost.communication_seconds,
-                                   cost.exposed_seconds, static_cast<double>(cost.bytes_sent),
-                                   static_cast<double>(cost.bytes_across), cost.elapsed_seconds});
-  }
-  const std::vector<double> all = pipeline->gather(numbers);
-  std::vector<parallel::StepCost> costs;
-  for (std::size_t i = 0; i < all.size(); i += kNumbers) {
-    costs.push_back({.compute_seconds = all[i],
-                     .communication_seconds = all[i + 1],
-                     .exposed_seconds = all[i + 2],
-                     .bytes_sent = static_cast<std::uint64_t>(all[i + 3]),
-                     .bytes_across = static_cast<std::uint64_t>(all[i + 4]),
-                     .elapsed_seconds = all[i + 5]});
-  }
-  return costs;
+  return costs_of(pipeline->gather(numbers_of(mine)));
 }
 
 StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches, const ReadNext& read_next) {
@@ -234,6 +251,10 @@ StepMetrics Trainer::step(std::span<const nn::Batch> micro_batches, const ReadNe
 std::optional<StepMetrics> Trainer::step(std::span<const nn::Batch> micro_batches,
                                          const parallel::Share& share, bool stops,
                                          const ReadNext& read_next) {
+  if (is_late()) {
+    const auto settled = step_late({micro_batches, share}, std::nullopt, stops);
+    return settled ? std::optional(settled->back()) : std::nullopt;
+  }
   const auto begin = SteadyClock::now();
   strategy_.trace().begin_step(share.step);
   const parallel::TraceScope scope(

@@ -20,9 +20,11 @@
 #include <span>
 #include <vector>
 
+#include "lockstep/base/system/clock.h"
 #include "lockstep/nn/replica/replica.h"
 #include "lockstep/ops/timed_ops.h"
 #include "lockstep/optim/loss_scale.h"
+#include "lockstep/parallel/late_update.h"
 #include "lockstep/parallel/strategy/strategy.h"
 #include "lockstep/parallel/trace/block_trace.h"
 #include "lockstep/train/options/options.h"
@@ -55,6 +57,10 @@ struct StepMetrics {
   double tokens_per_second() const { return static_cast<double>(tokens) / seconds; }
 };
 
+// Costs as numbers, for the other ranks.
+std::vector<double> numbers_of(std::span<const parallel::StepCost> costs);
+std::vector<parallel::StepCost> costs_of(std::span<const double> numbers);
+
 class Trainer {
  public:
   // Plans, checks the limits, allocates, and sets the initial parameters. An open train.recompute =
@@ -77,6 +83,10 @@ class Trainer {
     replica_.set_pipeline_axis(pipeline);
   }
 
+  // With two versions of the weights: the same ranks by other communicators, for what they agree on
+  // beside computations.
+  void set_late_axes(const parallel::LateUpdate::Axes& axes) { late_axes_ = axes; }
+
   // Called when the replica has its initial values, before the first step: copies them to all
   // workers.
   void start();
@@ -94,6 +104,25 @@ class Trainer {
                                   const ReadNext& read_next = {});
   // The micro-batches of the next step, any number of them, by the only worker; started by itself.
   StepMetrics step(std::span<const nn::Batch> micro_batches, const ReadNext& read_next = {});
+
+  // A step of a pipeline with two versions of the weights (parallel.pipeline_schedule =
+  // "pipedream_2bw"). Its update is made during the next step, W(t+1) = W(t) - rate * gradient at
+  // W(t-1), and its metrics come with that. `next` is the step that follows it, if that is known:
+  // its first forwards are computed before this step's last backward. Its micro-batches hold until
+  // the end of the next call, which is for it; they may be read again meanwhile, to the same.
+  //
+  // Without `next`, or where a worker `stops` or a gradient is NaN, the pipeline is empty at the
+  // end of the call, and all updates are made. No bit depends on it.
+  struct StepInput {
+    std::span<const nn::Batch> micro_batches;
+    parallel::Share share;
+  };
+  // The steps that are complete now, at most two, in order. Nothing where a worker stops and the
+  // pipeline was empty: then no worker does the step.
+  std::optional<std::vector<StepMetrics>> step_late(const StepInput& now,
+                                                    const std::optional<StepInput>& next,
+                                                    bool stops = false);
+  bool is_late() const { return stage_run_.can_be_followed(); }
 
   // Adds the operations of every step to the strategy's trace. `timed` is the Ops that the trainer
   // was made with.
@@ -137,6 +166,23 @@ class Trainer {
   void begin_micro_batch(std::int64_t index, std::int64_t count);
   void compute(const StageRun::Computation& computation, const nn::Batch& batch,
                const parallel::Share& share, float loss_factor);
+  // A step whose update is not made yet.
+  struct Unsettled {
+    StepMetrics metrics;
+    double targets = 0;
+    SteadyClock::time_point begin;
+  };
+  // Of a step, with how many updates its gradients are late.
+  Unsettled begun(const parallel::StepStart& all, SteadyClock::time_point begin) const;
+  void accumulate_late(const StepInput& now, const std::optional<StepInput>& next,
+                       const std::function<bool()>& is_followed, std::int64_t targets);
+  // All ranks of this worker have the gradients of the step: begins to agree on their norm.
+  void end_late(const Unsettled& step, bool stops);
+  // Makes the update of the step before; its metrics. Whether another step may follow.
+  bool settle(std::vector<StepMetrics>& settled);
+  // compute(), and the delay of a worker that is made slow.
+  void compute_slowly(const StageRun::Computation& computation, const nn::Batch& batch,
+                      const parallel::Share& share, float loss_factor);
   bool stops(bool mine);
   std::vector<double> losses_of_step();
   nn::AxisCost take_axis_cost();
@@ -165,6 +211,13 @@ class Trainer {
   std::optional<parallel::BlockTrace> block_trace_;  // where the strategy's trace is on
   TimedOps* timed_ = nullptr;                        // whose operations are traced
   TrainState state_;
+  parallel::LateUpdate::Axes late_axes_;
+  parallel::LateUpdate late_;
+  std::optional<Unsettled> unsettled_;
+  bool reads_previous_ = false;   // the step under way does, from now on
+  bool has_two_versions_ = true;  // not in the first step of a run
+  bool is_lost_ = false;          // a gradient or a loss was NaN, and no update was made since
+  std::uint64_t late_bytes_ = 0;  // sent to agree, and not reported yet
   bool survives_ = false;
   bool overlaps_update_ = false;
   std::function<void()> before_update_;

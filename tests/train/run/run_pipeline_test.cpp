@@ -262,8 +262,6 @@ TEST_F(RunPipeline, WhatCannotBePipelinedIsRefused) {
   EXPECT_THAT(error_of({.data = 3, .pipeline = 2}, {}),
               HasSubstr("take train.global_batch_size = 6 or 12"));
   EXPECT_THAT(error_of({.pipeline = 2, .schedule = "gpip"}, {}), HasSubstr("did you mean gpipe?"));
-  EXPECT_THAT(error_of({.pipeline = 2, .schedule = "pipedream_2bw"}, {}),
-              HasSubstr("parallel.pipeline_schedule = \"pipedream_2bw\" is not supported"));
   EXPECT_THAT(error_of({.data = 2, .pipeline = 2, .zero = 2, .schedule = "zb_h1"}, {}),
               HasSubstr("splits backward is not supported with sharded gradients"));
   EXPECT_THAT(error_of({.pipeline = 2, .schedule = "zb_h1"}, of("parallel.reduction=tree")),

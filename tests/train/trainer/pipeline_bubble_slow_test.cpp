@@ -14,6 +14,7 @@
 #include "lockstep/comm/native/threads.h"
 #include "lockstep/nn/pipeline_axis.h"
 #include "lockstep/ops/ops.h"
+#include "lockstep/parallel/late_update.h"
 #include "lockstep/plan/pipeline/timetable.h"
 #include "lockstep/train/memory/run_plan.h"
 #include "lockstep/train/observe/pipeline_bubble.h"
@@ -97,6 +98,82 @@ TEST(PipelineBubble, IsThatOfTheSimulationInTheTrace) {
     // Of a step, not of the bubble: that of the zb schedules is small.
     EXPECT_NEAR(1 + measured, 1 + simulated, 0.1 * (1 + simulated)) << schedule;
   }
+}
+
+struct StreamBubble {
+  double between = 0;  // of the best step that others precede and follow
+  double all = 0;      // of all steps, from the first forward to the last backward
+};
+
+// PipeDream-2BW over some steps, with the agreement on the norm of every step by real messages.
+StreamBubble measured_stream(int steps) {
+  const ScratchFolder folder;
+  std::vector<std::string> events(kStages);
+  std::vector<double> seconds(kStages);
+  run_threads(kStages, [&](Communicator& world) {
+    const TrainOptions options = bubble_options("pipedream_2bw", world.rank());
+    const auto ops = make_cpu_ops(1);
+    nn::PipelineAxis axis(world);
+    const auto late = world.split(0, world.rank());
+    nn::PipelineAxis late_axis(*late);
+    nn::Replica replica(model_of(options), plan_run(options, *ops), *ops);
+    replica.set_pipeline_axis(&axis);
+    replica.initialise(1);
+    replica.keep_version();
+    const plan::StepSchedule schedule = step_schedule_of(options);
+    StageRun run(replica, schedule);
+    parallel::Trace trace;
+    trace.keep(steps);
+    parallel::LateUpdate update;
+    update.start(replica, {.pipeline = &late_axis}, trace);
+    world.barrier();
+    const auto begin = SteadyClock::now();
+    for (int step = 1; step <= steps; ++step) {
+      trace.begin_step(step);
+      const auto compute = [&](const StageRun::Computation& computation) {
+        const parallel::TraceScope scope(trace,
+                                         {.lane = parallel::TraceLane::kCompute,
+                                          .kind = computation.is_forward() ? "forward" : "backward",
+                                          .of = "micro-batch",
+                                          .index = computation.action.micro_batch});
+        std::this_thread::sleep_for(
+            std::chrono::duration<double>(kTimes.of(schedule.shape, computation.action)));
+      };
+      run.step_of_stream(trace, compute, [&] {
+        if (update.under_way())
+          update.update({.optimizer = {}, .rate = 0.1}, update.agree().result.gradient_norm);
+        return step < steps;
+      });
+      update.begin(false, {});
+    }
+    seconds[static_cast<std::size_t>(world.rank())] = seconds_since(begin);
+    update.agree();
+    events[static_cast<std::size_t>(world.rank())] = trace_events(world.rank(), trace.spans(), 0);
+  });
+  write_trace(trace_path(folder.path()), events);
+  StreamBubble bubble{.between = 1e9};
+  for (const auto& [step, of_step] : pipeline_bubbles(read_trace(trace_path(folder.path())))) {
+    if (step > 1 && step < steps) bubble.between = std::min(bubble.between, of_step);
+  }
+  const double busy =
+      steps * kMicroBatches * (kTimes.forward + kTimes.backward_input + kTimes.backward_weight);
+  bubble.all = std::ranges::max(seconds) / busy - 1;
+  return bubble;
+}
+
+// (p - 1)/(m b) over b steps: the pipeline fills and empties once, and a step between others has no
+// bubble, although all stages agree on the norm of each.
+TEST(PipelineBubble, OfPipeDreamIsThatOfFillingAndEmptyingOnce) {
+  constexpr int kSteps = 6;
+  const double one_f_one_b = measured_bubble("1f1b");
+  const StreamBubble late = measured_stream(kSteps);
+  fmt::print(
+      "4 stages, 8 micro-batches: 1f1b {:.1f} %, pipedream_2bw {:.1f} % in a step between others, "
+      "{:.1f} % over {} steps\n",
+      100 * one_f_one_b, 100 * late.between, 100 * late.all, kSteps);
+  constexpr double kOverAll = static_cast<double>(kStages - 1) / (kMicroBatches * kSteps);
+  EXPECT_LE(late.between, one_f_one_b / 5);
+  EXPECT_NEAR(1 + late.all, 1 + kOverAll, 0.1 * (1 + kOverAll));
 }
 
 // (p - 1)/m and (p - 1)/(v m), and half of the first where weight gradients fill the waiting.

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "lockstep/comm/native/threads.h"
@@ -93,6 +95,8 @@ void expect_planned(const std::string& schedule, const nn::Tiers& tiers) {
   constexpr int kStages = 3;
   run_threads(kStages, [&](Communicator& world) {
     nn::PipelineAxis axis(world);
+    const auto late = world.split(0, world.rank());
+    nn::PipelineAxis late_axis(*late);
     TrainOptions options = staged_options(schedule, kStages);
     options.offload.tiers = tiers;
     options.parallel.stage = world.rank();
@@ -100,6 +104,7 @@ void expect_planned(const std::string& schedule, const nn::Tiers& tiers) {
     const nn::MemoryPlan plan = plan_run(options, *ops);
     Trainer trainer(options, *ops);
     trainer.set_axes(nullptr, &axis);
+    trainer.set_late_axes({.pipeline = &late_axis});
     const int micro = options.batch.micro;
     std::vector<std::int32_t> tokens(static_cast<std::size_t>(micro) * 16);
     for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 40);
@@ -109,6 +114,13 @@ void expect_planned(const std::string& schedule, const nn::Tiers& tiers) {
         nn::Batch{.shape = {.batch = micro, .sequence = 16}, .tokens = ids, .targets = ids});
     SCOPED_TRACE(schedule + ", stage " + std::to_string(world.rank()));
     EXPECT_GT(trainer.step(batches).loss, 0);
+    if (trainer.is_late()) {  // and of steps that follow each other
+      const parallel::Share share{.step = 2, .micro_batches = kMicroBatches};
+      parallel::Share after = share;
+      ++after.step;
+      EXPECT_TRUE(trainer.step_late({batches, share}, Trainer::StepInput{batches, after})->empty());
+      EXPECT_EQ(trainer.step_late({batches, after}, std::nullopt)->size(), 2u);
+    }
     EXPECT_EQ(trainer.device_memory().peak(), plan.bytes(Tier::kDevice));
     EXPECT_EQ(trainer.host_memory().peak(), plan.bytes(Tier::kHost));
   });
@@ -120,6 +132,32 @@ TEST(PipelineMemory, StagesUseWhatWasPlanned) {
     for (const Tier optimizer : {Tier::kDevice, Tier::kHost, Tier::kFile}) {
       expect_planned(schedule, {.optimizer = optimizer});
     }
+  }
+  expect_planned("pipedream_2bw", {});
+}
+
+std::size_t bytes_of(const nn::MemoryPlan& plan, std::string_view name) {
+  std::size_t bytes = 0;
+  for (const Request& request : plan.requests) {
+    if (request.name == name) bytes += request.bytes;
+  }
+  return bytes;
+}
+
+// A second version of the parameters, and the gradients of the update that is late. Activations are
+// those of 1F1B: as many micro-batches are between forward and backward. The last stage has a
+// second input, since the next step's first one may come before the last backward has ended.
+TEST(PipelineMemory, TwoVersionsTakeTheParametersAndTheGradientsOnceMore) {
+  constexpr int kStages = 3;
+  const auto late = plans_of("pipedream_2bw", kStages);
+  const auto now = plans_of("1f1b", kStages);
+  for (std::size_t stage = 0; stage < kStages; ++stage) {
+    SCOPED_TRACE(stage);
+    EXPECT_EQ(bytes_of(late[stage], "previous parameters"), bytes_of(now[stage], "parameters"));
+    EXPECT_EQ(bytes_of(late[stage], "delayed gradients"), bytes_of(now[stage], "gradients"));
+    EXPECT_EQ(bytes_of(now[stage], "previous parameters"), 0u);
+    EXPECT_GE(activations_of(late[stage]), activations_of(now[stage]));
+    EXPECT_LE(activations_of(late[stage]), (kStages - stage) * kept_by(late[stage]));
   }
 }
 
