@@ -141,16 +141,26 @@ CudaCommunicator::~CudaCommunicator() {
   }
 }
 
-// A process can queue about a thousand launches; the next one blocks all threads of the process.
-// Where ranks are threads, those of a rank that is ahead could keep another from launching what
-// they wait for.
-void CudaCommunicator::pace(cudaStream_t stream, std::size_t calls) {
-  if (!memory_.shares_process()) return;
+bool CudaCommunicator::must_pace(cudaStream_t stream) const {
+  if (!memory_.shares_process()) return false;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   check(cudaStreamIsCapturing(stream, &capture), "asking for the state of a stream");
-  if (capture != cudaStreamCaptureStatusNone || ++queued_ % calls != 0) return;
-  const cudaEvent_t before_last = paces_[queued_ / calls % paces_.size()];
-  check(cudaEventSynchronize(before_last), "collectives on the GPU");
+  return capture == cudaStreamCaptureStatusNone;
+}
+
+// Streams of a process share queues of the GPU. What a rank queues behind a collective that waits
+// for another rank could stand in the queue before the other rank's. So where ranks are threads,
+// none runs ahead.
+void CudaCommunicator::pace_collective(cudaStream_t stream) const {
+  if (must_pace(stream)) check(cudaStreamSynchronize(stream), "collectives on the GPU");
+}
+
+// A send may wait for its receiver, so a rank is two messages ahead, and not more: a process can
+// queue about a thousand launches, and the next one blocks all its threads.
+void CudaCommunicator::pace_message(cudaStream_t stream) {
+  if (!must_pace(stream)) return;
+  const cudaEvent_t before_last = paces_[queued_messages_++ % paces_.size()];
+  check(cudaEventSynchronize(before_last), "messages on the GPU");
   check(cudaEventRecord(before_last, stream), "recording an event");
 }
 
@@ -290,8 +300,7 @@ void CudaCommunicator::run(const Call& call) {
   use_device(options_.device.index);
   if (current != nullptr) {
     throw_failure();
-    // Of a tensor group, between which are the operations of a layer, or of communication alone.
-    pace(current, options_.staged ? 2 : 8);
+    pace_collective(current);
     return queue(call, current, place(call));
   }
   OperationStream::let_wait(options_.device.index, stream_);
@@ -302,7 +311,7 @@ void CudaCommunicator::queue_message(const Call& call, cudaStream_t stream) {
   throw_failure();
   use_device(options_.device.index);
   refuse_capture(call, stream);
-  pace(stream, 1);  // between messages are the operations of a stage
+  pace_message(stream);
   if (call.kind == Collective::kReceive) return mailbox_->queue_receive(peers_, call, stream);
   bytes_sent_ += bytes_of(call.in);
   mailbox_->queue_send(peers_, call, stream);

@@ -59,8 +59,10 @@ class CudaCommunicator final : public Communicator {
   // A call outside of tasks, to its end.
   void execute(const Call& call);
   void queue(const Call& call, cudaStream_t stream, const Placed& placed);
-  // Waits where this rank has queued two times as many calls on streams that are not done.
-  void pace(cudaStream_t stream, std::size_t calls);
+  // Where ranks are threads of one process, these wait until a call may be queued.
+  void pace_collective(cudaStream_t stream) const;
+  void pace_message(cudaStream_t stream);
+  bool must_pace(cudaStream_t stream) const;
   void queue_message(const Call& call, cudaStream_t stream);
   Placed place(const Call& call) const;
   Placed agree(const Call& call);
@@ -92,7 +94,7 @@ class CudaCommunicator final : public Communicator {
   cudaStream_t stream_ = nullptr;  // of calls outside of tasks
   std::optional<ThreadRanks> thread_ranks_;
   std::array<cudaEvent_t, 2> paces_{};
-  std::size_t queued_ = 0;
+  std::size_t queued_messages_ = 0;
   std::atomic<std::uint64_t> bytes_sent_{0};
   mutable std::mutex mutex_;
   mutable std::optional<Error> failure_;

@@ -126,6 +126,7 @@ Work HierarchicalCommunicator::start(const Call& call) {
 void HierarchicalCommunicator::perform(const Call& call) {
   if (call.kind == Collective::kCopy) return levels_.flat->run(call);
   throw_failure();
+  if (options_.check) options_.check(call);
   const bool is_direct = compare(fingerprint_of(call, 0), is_symmetric(call));
   if (!is_in_two_levels(call, is_direct)) return perform_in_one_level(call);
   try {

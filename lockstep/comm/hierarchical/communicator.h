@@ -40,6 +40,8 @@ struct HierarchicalOptions {
   bool measure = true;  // the links; else they are assumed
   // Whether every rank sends to every rank in Levels::flat; null: no call does.
   std::function<bool(const Call&)> is_exchange;
+  // Throws for a call that a level would refuse, when others have begun; null: there is none.
+  std::function<void(const Call&)> check;
   // A communicator of the same kind, of the ranks of another one of the host.
   std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> host)> make_part;
 };

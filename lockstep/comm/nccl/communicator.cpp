@@ -14,21 +14,6 @@
 #include "lockstep/tensor/cuda/devices.h"
 
 namespace lockstep::nccl {
-namespace {
-
-void refuse_capture(const Call& call, cudaStream_t stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  cuda::check(cudaStreamIsCapturing(stream, &status), "asking whether a stream is captured");
-  if (status == cudaStreamCaptureStatusNone) return;
-  fail(ErrorCode::kUnsupported,
-       "{} by NCCL cannot be captured: ranks compare every call; queue it outside of the capture, "
-       "or "
-       "use comm.device_backend = \"native\" on one node",
-       describe(call));
-}
-
-}  // namespace
-
 // ---- making it
 
 NcclCommunicator::NcclCommunicator(std::unique_ptr<Communicator> host,
@@ -145,11 +130,23 @@ void NcclCommunicator::compare_block_sizes(const Call& call) {
 
 // ---- calls
 
+void NcclCommunicator::refuse_capture(const Call& call) {
+  const cudaStream_t stream = cuda::CurrentStream::get();
+  if (stream == nullptr) return;
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  cuda::check(cudaStreamIsCapturing(stream, &status), "asking whether a stream is captured");
+  if (status == cudaStreamCaptureStatusNone) return;
+  fail(ErrorCode::kUnsupported,
+       "{} by NCCL cannot be captured: ranks compare every call; queue it outside of the capture, "
+       "or use comm.device_backend = \"native\" on one node",
+       describe(call));
+}
+
 void NcclCommunicator::run(const Call& call) {
   cuda::check_device_call(call, rank(), size());
   if (cuda::HostMessages::is_message(call)) return messages_.run(call);
   if (const cudaStream_t current = cuda::CurrentStream::get(); current != nullptr) {
-    refuse_capture(call, current);
+    refuse_capture(call);
     return collectives_.run([&] { queue(call, current); });
   }
   collectives_.run([&] { execute(call); });

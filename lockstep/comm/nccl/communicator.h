@@ -61,6 +61,8 @@ class NcclCommunicator final : public Communicator {
   Choice choice(const Call& call) const override;
   // Whether every rank sends to every rank.
   bool is_exchange(const Call& call) const;
+  // Throws Error(kUnsupported) in a task of a stream that is captured.
+  static void refuse_capture(const Call& call);
 
  private:
   // A call outside of tasks, to its end.

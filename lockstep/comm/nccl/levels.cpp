@@ -85,6 +85,7 @@ std::unique_ptr<Communicator> make_levels(std::unique_ptr<Communicator> host,
           .forced = options.backend == DeviceBackend::kHierarchical,
           .measure = options.measure,
           .is_exchange = [&all](const Call& call) { return all.is_exchange(call); },
+          .check = &NcclCommunicator::refuse_capture,
           .make_part = make.part});
 }
 

@@ -78,7 +78,7 @@ TEST_F(CudaRuns, CompressionWithParameterServersFollowsTheCpu) {
     run(cpu, 2, 10, on("cpu"));
     run(gpu, 2, 10, on("cuda"));
     ASSERT_FALSE(curve(gpu).losses.empty());
-    expect_near(curve(gpu).losses, curve(cpu).losses, 0.01);
+    expect_near(curve(gpu).losses, curve(cpu).losses, codec == std::string("onebit") ? 0.05 : 0.01);
     run(gpu + "-again", 2, 6, on("cuda"));
     run(gpu + "-again", 2, 10, on("cuda"));
     EXPECT_EQ(curve(gpu + "-again").losses, curve(gpu).losses);
