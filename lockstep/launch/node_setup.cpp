@@ -38,11 +38,7 @@ std::map<std::string, std::string> place_variables(const LaunchOptions& options,
   set(kHostedVariable, 1);
   set(kTokenVariable, token_text(setup.token));
   set(kGenerationVariable, setup.generation);
-  if (!options.bind) {
-    set(kNodeCpusVariable, "");
-  } else if (options.ranks_per_node > 1) {
-    set(kNodeCpusVariable, CpuSet::of_this_thread().text());
-  }
+  set(kNodeCpusVariable, options.bind ? CpuSet::of_this_thread().text() : "");
   return variables;
 }
 

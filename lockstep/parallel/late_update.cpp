@@ -1,5 +1,6 @@
 #include "lockstep/parallel/late_update.h"
 
+#include <string_view>
 #include <utility>
 
 #include "lockstep/parallel/gradients/gradient_chunks.h"

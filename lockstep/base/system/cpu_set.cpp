@@ -62,10 +62,10 @@ CpuSet CpuSet::parse(std::string_view text) {
 }
 
 void bind_process(pid_t pid, const CpuSet& cpus) {
-  std::error_code none;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), none)) {
-    const std::string name = entry.path().filename();
+  std::error_code error;  // of a process that has ended
+  std::filesystem::directory_iterator entry(fmt::format("/proc/{}/task", pid), error);
+  for (; !error && entry != std::filesystem::directory_iterator(); entry.increment(error)) {
+    const std::string name = entry->path().filename();
     pid_t thread = 0;
     std::from_chars(name.data(), name.data() + name.size(), thread);
     if (thread > 0) ::sched_setaffinity(thread, sizeof(cpu_set_t), &cpus.native());

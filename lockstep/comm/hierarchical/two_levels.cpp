@@ -4,6 +4,7 @@
 #include <bit>
 #include <numeric>
 #include <span>
+#include <vector>
 
 namespace lockstep::hierarchical {
 namespace {

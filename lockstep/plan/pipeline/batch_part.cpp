@@ -1,7 +1,5 @@
 #include "lockstep/plan/pipeline/batch_part.h"
 
-#include <algorithm>
-
 namespace lockstep::plan {
 
 std::vector<Action> batch_part(const PipelineKind& kind, PipelineShape shape, int stage,
@@ -20,12 +18,6 @@ std::vector<Action> batch_part(const PipelineKind& kind, PipelineShape shape, in
     updates += is_update ? 1 : 0;
   }
   return part;
-}
-
-std::size_t actions_before_next(const PipelineShape& shape, const std::vector<Action>& part) {
-  const auto next = std::ranges::find_if(
-      part, [&](const Action& action) { return action.micro_batch >= shape.micro_batches; });
-  return static_cast<std::size_t>(next - part.begin());
 }
 
 }  // namespace lockstep::plan

@@ -28,7 +28,4 @@ struct BatchPlace {
 std::vector<Action> batch_part(const PipelineKind& kind, PipelineShape shape, int stage,
                                BatchPlace place);
 
-// How many actions, from the first on, have nothing to do with the next batch.
-std::size_t actions_before_next(const PipelineShape& shape, const std::vector<Action>& part);
-
 }  // namespace lockstep::plan

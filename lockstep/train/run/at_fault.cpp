@@ -75,7 +75,9 @@ void fail_step(RunAtFault run, const StepMetrics& metrics, std::span<const nn::B
   const bool early = run.strategy.name() != "ddp" &&
                      parallel::EarlyUpdate::can_be(run.replica.plan(), run.options.optimizer);
   // With a finite loss only the gradient is at fault.
-  const int lag = parallel::keeps_two_versions(run.options.parallel) ? 2 : 1;
+  const bool is_stale = !metrics.costs.empty() && metrics.costs.front().staleness > 0 &&
+                        parallel::keeps_two_versions(run.options.parallel);
+  const int lag = is_stale ? 2 : 1;
   const std::int64_t bad = std::isfinite(metrics.loss) ? metrics.step : metrics.step - lag;
   fail(ErrorCode::kNonFinite,
        "step {} has a loss of {} and a gradient norm of {}: {}. The parameters {} as they were "

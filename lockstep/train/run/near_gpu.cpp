@@ -32,8 +32,11 @@ std::optional<CpuSet> share_near(std::span<const CpuSet> near, const CpuSet& all
 
 void stay_near_gpu(const TrainOptions& options, const Communicator* world) {
   const Device device = device_of(options);
-  // Ranks that are threads share the process.
-  if (device == Device{} || (world != nullptr && world->backend() == "threads")) return;
+  // Ranks that are threads share the process, and emulated nodes the CPUs.
+  if (device == Device{} || (world != nullptr && world->backend() == "threads") ||
+      options.parallel.comm.emulated_nodes > 1) {
+    return;
+  }
   const char* const divided = std::getenv(kNodeCpusVariable);
   std::optional<CpuSet> cpus;
   if (divided == nullptr) {

@@ -236,6 +236,7 @@ class Run {
     if (!done->empty()) done->back().seconds -= saving_.take_waited();
     saving_.changed();
     saving_.look();
+    if (trainer_.is_late()) saving_.compare_if_due();  // its steps may end none, or two
     for (StepMetrics& metrics : *done) {
       take({.metrics = std::move(metrics), .data_seconds = data_seconds}, plan, share);
     }
@@ -248,7 +249,7 @@ class Run {
         costs_of_workers(record.metrics.costs, group_.size(), options_.train.parallel.tensor);
     check_finite(record.metrics, plan, share);
     saving_.found_finite(share.step - (trainer_.is_late() ? 2 : 1));
-    saving_.compare_if_due();
+    if (!trainer_.is_late()) saving_.compare_if_due();
     if (strategy_->in_lockstep()) {
       const bool last = share.step == options_.steps;
       tell(record, share.step - 1, last);
@@ -292,8 +293,7 @@ class Run {
     record.background_seconds = saving_.take_background();
     const Device device = ops_.device();
     record.memory_bytes = device == Device{} ? peak_resident_bytes() : peak_memory(device);
-    // Before the checkpoint: observers have every step that a checkpoint holds, even if the process
-    // is killed now.
+    // Observers have every step that a checkpoint holds, even if the process is killed now.
     audience_.step(record);
     const bool is_best = validates && validations_.follow(record);
     if ((is_best || is_due(options_.checkpoint.every)) && !last) {

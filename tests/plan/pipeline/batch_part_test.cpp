@@ -15,6 +15,13 @@ namespace {
 
 const PipelineKind& kind() { return find_pipeline_kind("pipedream_2bw"); }
 
+// How many actions, from the first on, have nothing to do with the next batch.
+std::size_t actions_before_next(const PipelineShape& shape, const std::vector<Action>& part) {
+  const auto next = std::ranges::find_if(
+      part, [&](const Action& action) { return action.micro_batch >= shape.micro_batches; });
+  return static_cast<std::size_t>(next - part.begin());
+}
+
 template <class F>
 void for_shapes(F&& f) {
   for (int stages = 1; stages <= 7; ++stages) {
