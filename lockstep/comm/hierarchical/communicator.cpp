@@ -128,7 +128,16 @@ void HierarchicalCommunicator::perform(const Call& call) {
   throw_failure();
   if (options_.check) options_.check(call);
   const bool is_direct = compare(fingerprint_of(call, 0), is_symmetric(call));
-  if (!is_in_two_levels(call, is_direct)) return perform_in_one_level(call);
+  if (options_.begin) options_.begin();
+  if (is_in_two_levels(call, is_direct)) {
+    perform_in_two_levels(call, is_direct);
+  } else {
+    perform_in_one_level(call);
+  }
+  if (options_.end) options_.end();
+}
+
+void HierarchicalCommunicator::perform_in_two_levels(const Call& call, bool is_direct) {
   try {
     two_levels_.run(call, is_direct);
   } catch (const Error& error) {

@@ -42,6 +42,9 @@ struct HierarchicalOptions {
   std::function<bool(const Call&)> is_exchange;
   // Throws for a call that a level would refuse, when others have begun; null: there is none.
   std::function<void(const Call&)> check;
+  // Around what the levels do for a call, which share memory: it begins after that for the call
+  // before, also in the order of another stream. Null: every call is done when it returns.
+  std::function<void()> begin, end;
   // A communicator of the same kind, of the ranks of another one of the host.
   std::function<std::unique_ptr<Communicator>(std::unique_ptr<Communicator> host)> make_part;
 };
@@ -85,6 +88,7 @@ class HierarchicalCommunicator final : public Communicator {
 
   void perform(const Call& call);
   void perform_in_one_level(const Call& call);
+  void perform_in_two_levels(const Call& call, bool is_direct);
   bool is_in_two_levels(const Call& call, bool is_direct) const;
   bool is_symmetric(const Call& call) const;
   LevelCall level_call(const Call& call, bool is_direct) const;

@@ -1,6 +1,9 @@
 #include "lockstep/comm/nccl/levels.h"
 
+#include <cuda_runtime_api.h>
+
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -10,6 +13,9 @@
 #include "lockstep/base/log.h"
 #include "lockstep/comm/hierarchical/communicator.h"
 #include "lockstep/comm/nccl/communicator.h"
+#include "lockstep/tensor/cuda/check.h"
+#include "lockstep/tensor/cuda/current_stream.h"
+#include "lockstep/tensor/cuda/devices.h"
 
 namespace lockstep::nccl {
 namespace {
@@ -49,6 +55,36 @@ std::optional<int> first_without(Communicator& host, bool is_without) {
   return std::nullopt;
 }
 
+// Lets calls in the order of different streams use the same memory one after the other.
+class CallOrder {
+ public:
+  explicit CallOrder(int device) : device_(device) {
+    cuda::use_device(device);
+    cuda::check(cudaEventCreateWithFlags(&ended_, cudaEventDisableTiming), "making an event");
+  }
+  ~CallOrder() { cudaEventDestroy(ended_); }
+  CallOrder(const CallOrder&) = delete;
+  CallOrder& operator=(const CallOrder&) = delete;
+
+  // An event that was never recorded is not waited for.
+  void begin() const {
+    cuda::use_device(device_);
+    const cudaStream_t stream = cuda::CurrentStream::get();
+    cuda::check(
+        stream != nullptr ? cudaStreamWaitEvent(stream, ended_) : cudaEventSynchronize(ended_),
+        "queueing a collective");
+  }
+  // Without a stream a call is done when it returns.
+  void end() const {
+    const cudaStream_t stream = cuda::CurrentStream::get();
+    if (stream != nullptr) cuda::check(cudaEventRecord(ended_, stream), "queueing a collective");
+  }
+
+ private:
+  const int device_;
+  cudaEvent_t ended_ = nullptr;  // the last call
+};
+
 }  // namespace
 
 std::unique_ptr<Communicator> make_levels(std::unique_ptr<Communicator> host,
@@ -75,6 +111,7 @@ std::unique_ptr<Communicator> make_levels(std::unique_ptr<Communicator> host,
                                                      options, of_levels);
   auto flat = std::make_unique<NcclCommunicator>(host->split(0, rank), options, of_levels);
   const NcclCommunicator& all = *flat;
+  const auto order = std::make_shared<const CallOrder>(options.device.index);
   levels.flat = std::move(flat);
   return std::make_unique<hierarchical::HierarchicalCommunicator>(
       std::move(host), std::move(levels),
@@ -86,6 +123,8 @@ std::unique_ptr<Communicator> make_levels(std::unique_ptr<Communicator> host,
           .measure = options.measure,
           .is_exchange = [&all](const Call& call) { return all.is_exchange(call); },
           .check = &NcclCommunicator::refuse_capture,
+          .begin = [order] { order->begin(); },
+          .end = [order] { order->end(); },
           .make_part = make.part});
 }
 
