@@ -26,8 +26,8 @@ struct GpuInfo {
   int multiprocessors = 0;
   std::size_t total_bytes = 0;
   std::string near_cpus;  // those of its NUMA node, "0-47,96-143"; empty where it is not known
-  std::string driver;   // the CUDA version that the driver supports, "13.0"
-  std::string runtime;  // that of the module
+  std::string driver;     // the CUDA version that the driver supports, "13.0"
+  std::string runtime;    // that of the module
   std::string cublas_lt;
 };
 

@@ -117,7 +117,7 @@ std::optional<std::vector<StepMetrics>> Trainer::step_late(const StepInput& now,
     mine.targets += nn::count_targets(batch);
     mine.tokens += batch.shape.tokens();
   }
-  // In a pipeline that is not empty the step goes on, and no other one follows it.
+  // Where the pipeline is not empty, the step is computed, and no other follows it.
   const parallel::StepStart all = strategy_.begin_step(mine);
   if (all.stops && !is_filled) return std::nullopt;
   if (all.targets == 0) {

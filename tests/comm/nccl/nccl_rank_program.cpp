@@ -110,12 +110,26 @@ float tree_sum(int first, int end, std::size_t i) {
   return tree_sum<T>(first, first + left, i) + tree_sum<T>(first + left, end, i);
 }
 
+// In two levels: of the nodes of `places` ranks first, each rounded, then of these.
 template <class T>
-void check_tree_sums(Communicator& group, std::size_t count) {
+float sum_of_nodes(int first_node, int end_node, int places, std::size_t i) {
+  if (end_node - first_node == 1) {
+    return widened(rounded<T>(tree_sum<T>(first_node * places, end_node * places, i)));
+  }
+  int left = 1;
+  while (left * 2 < end_node - first_node) left *= 2;
+  return sum_of_nodes<T>(first_node, first_node + left, places, i) +
+         sum_of_nodes<T>(first_node + left, end_node, places, i);
+}
+
+// `places`: ranks of a node that are summed first; 0: all are one tree.
+template <class T>
+void check_sums(Communicator& group, std::size_t count, int places = 0) {
   std::vector<T> mine(count);
   for (std::size_t i = 0; i < count; ++i) mine[i] = rounded<T>(value_of(group.rank(), i));
   const auto is_sum = [&](T got, std::size_t i) {
-    return got == rounded<T>(tree_sum<T>(0, group.size(), i));
+    return got == rounded<T>(places == 0 ? tree_sum<T>(0, group.size(), i)
+                                         : sum_of_nodes<T>(0, group.size() / places, places, i));
   };
   const auto ranks = static_cast<std::size_t>(group.size());
   const std::string of = fmt::format("of {} {}", count, name(dtype_of<T>));
@@ -138,14 +152,17 @@ void check_tree_sums(Communicator& group, std::size_t count) {
   }
 }
 
-// In the order of a tree; 16-bit elements always, except in two levels.
+// In the order of a tree; 16-bit elements always, in two levels node by node.
 void sum(Communicator& world) {
   const auto ordered = on_gpu(world, true);
-  const auto usual = on_gpu(world, backend() == DeviceBackend::kHierarchical);
+  const auto usual = on_gpu(world);
+  const bool in_levels = backend() == DeviceBackend::kHierarchical;
+  const int places = in_levels ? world.size() / comm_options().emulated_nodes : 0;
   for (std::size_t count : {1000, 20'011, 5'000'003}) {  // one step, one round, several rounds
-    check_tree_sums<float>(*ordered, count);
-    check_tree_sums<Half>(*usual, count);
-    check_tree_sums<BFloat16>(*usual, count);
+    check_sums<float>(*ordered, count);
+    check_sums<Half>(*ordered, count);
+    check_sums<Half>(*usual, count, places);
+    check_sums<BFloat16>(*usual, count, places);
   }
 }
 

@@ -78,7 +78,16 @@ TEST_F(CudaRuns, CompressionWithParameterServersFollowsTheCpu) {
     run(cpu, 2, 10, on("cpu"));
     run(gpu, 2, 10, on("cuda"));
     ASSERT_FALSE(curve(gpu).losses.empty());
-    expect_near(curve(gpu).losses, curve(cpu).losses, codec == std::string("onebit") ? 0.05 : 0.01);
+    // Signs of numbers near 0 differ, and error feedback multiplies that: with kernels of two
+    // instruction sets of one CPU onebit grows from 1e-9 in the first step to 2e-3 in the ninth.
+    const std::size_t compared = codec == std::string("onebit") ? 6 : 10;
+    const auto first_steps = [&](const std::string& dir) {
+      std::vector<double> losses = curve(dir).losses;
+      losses.resize(compared);
+      return losses;
+    };
+    expect_near(first_steps(gpu), first_steps(cpu), 0.01);
+    EXPECT_LT(curve(gpu).losses.back(), curve(gpu).losses.front());
     run(gpu + "-again", 2, 6, on("cuda"));
     run(gpu + "-again", 2, 10, on("cuda"));
     EXPECT_EQ(curve(gpu + "-again").losses, curve(gpu).losses);

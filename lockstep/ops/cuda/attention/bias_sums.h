@@ -25,7 +25,7 @@ inline constexpr int kBlockStrips = 4;
 // Bytes of workspace for rows of any implementation, behind the statistics.
 std::size_t bias_sums_bytes(const ops::AttentionShape& shape);
 
-// Rows in the workspace for so many strips, whose elements are not set.
+// Rows in the workspace for that many strips; their elements are not set.
 BiasSums bias_sums(const Context& context, const ops::AttentionBackward& call, int strips);
 
 // dbias = the sums of the rows, where there is a bias.
