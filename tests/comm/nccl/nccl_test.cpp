@@ -5,6 +5,7 @@
 #include <signal.h>
 
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -38,6 +39,18 @@ Launched start_ranks(int ranks, std::vector<std::string> program,
 
 std::optional<testing::RankReport> report_of(const Launched& job, int rank) {
   return testing::report_of(job, rank, kEnough);
+}
+
+// Of a job whose rank 1 does not come.
+void expect_rank_1_is_named(Launched& job, std::initializer_list<int> others) {
+  for (const int rank : others) {
+    const auto report = report_of(job, rank);
+    ASSERT_TRUE(report) << job.err();
+    EXPECT_THAT(report->message, HasSubstr("rank 1")) << rank;
+    EXPECT_THAT(report->code, AnyOf(ErrorCode::kTimeout, ErrorCode::kAborted)) << report->message;
+  }
+  EXPECT_NE(job.wait(kEnough), 0);
+  EXPECT_TRUE(job.leaves_nobody());
 }
 
 class NcclRanks : public testing::OnGpu<::testing::Test> {
@@ -86,14 +99,7 @@ TEST_F(NcclRanks, ThatDisagreeNameBothCalls) {
 
 TEST_F(NcclRanks, NameARankThatDoesNotCome) {
   Launched job = start_ranks(3, {"away"}, {"LOCKSTEP_COMM_TIMEOUT=15s"});
-  for (int rank : {0, 2}) {
-    const auto report = report_of(job, rank);
-    ASSERT_TRUE(report) << job.err();
-    EXPECT_THAT(report->message, HasSubstr("rank 1")) << rank;
-    EXPECT_THAT(report->code, AnyOf(ErrorCode::kTimeout, ErrorCode::kAborted)) << report->message;
-  }
-  EXPECT_NE(job.wait(kEnough), 0);
-  EXPECT_TRUE(job.leaves_nobody());
+  expect_rank_1_is_named(job, {0, 2});
 }
 
 TEST_F(NcclRanks, NameARankWhoseGpuDoesNotCome) {
@@ -189,14 +195,7 @@ TEST_F(LevelsOnGpu, NameBothCallsOfRanksThatDisagree) {
 
 TEST_F(LevelsOnGpu, NameARankThatDoesNotCome) {
   Launched job = start_on_nodes({"away"}, {"LOCKSTEP_COMM_TIMEOUT=15s"});
-  for (const int rank : {0, 2, 3}) {
-    const auto report = report_of(job, rank);
-    ASSERT_TRUE(report) << job.err();
-    EXPECT_THAT(report->message, HasSubstr("rank 1")) << rank;
-    EXPECT_THAT(report->code, AnyOf(ErrorCode::kTimeout, ErrorCode::kAborted)) << report->message;
-  }
-  EXPECT_NE(job.wait(kEnough), 0);
-  EXPECT_TRUE(job.leaves_nobody());
+  expect_rank_1_is_named(job, {0, 2, 3});
 }
 
 TEST_F(LevelsOnGpu, NameARankThatDies) {

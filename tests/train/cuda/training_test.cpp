@@ -141,6 +141,22 @@ TEST_F(CudaTraining, TheSameOptionsGiveTheSameBitsHoweverMuchIsRecomputed) {
 }
 
 // Experts, norms of heads, heads that turn in part, a window.
+// The GPU's losses are the CPU's, and every recompute mode has the same bits there.
+void expect_cpus_curve(TrainOptions options, Trained (*train)(Ops&, const TrainOptions&, int)) {
+  constexpr int kSteps = 8;
+  const auto gpu = make_cuda_ops(0);
+  const auto cpu = make_cpu_ops(2);
+  const Trained there = train(*gpu, options, kSteps);
+  const Trained here = train(*cpu, options, kSteps);
+  for (std::size_t i = 0; i < here.losses.size(); ++i) {
+    EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3) << "step " << i + 1;
+  }
+  for (const RecomputeChoice recompute : kModes) {
+    options.recompute = recompute;
+    EXPECT_EQ(train(*gpu, options, kSteps), there) << name(recompute);
+  }
+}
+
 TEST_F(CudaTraining, OtherFamiliesFollowTheCpusCurveHoweverMuchIsRecomputed) {
   for (const ModelFamily family :
        {ModelFamily::kMixtral, ModelFamily::kQwen3, ModelFamily::kGptNeox, ModelFamily::kPhi3}) {
@@ -150,18 +166,8 @@ TEST_F(CudaTraining, OtherFamiliesFollowTheCpusCurveHoweverMuchIsRecomputed) {
       if (family == ModelFamily::kPhi3) options.model.window = 3;
       options.batch.micro = 4 / accumulation;
       options.batch.accumulation = accumulation;
-      const auto gpu = make_cuda_ops(0);
-      const auto cpu = make_cpu_ops(2);
-      const Trained there = trained(*gpu, options, 8);
-      const Trained here = trained(*cpu, options, 8);
-      for (std::size_t i = 0; i < here.losses.size(); ++i) {
-        EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3)
-            << name(family) << ", accumulation " << accumulation << ", step " << i + 1;
-      }
-      for (const RecomputeChoice recompute : kModes) {
-        options.recompute = recompute;
-        EXPECT_EQ(trained(*gpu, options, 8), there) << name(family) << ", " << name(recompute);
-      }
+      SCOPED_TRACE(std::string(name(family)) + ", accumulation " + std::to_string(accumulation));
+      expect_cpus_curve(options, trained);
     }
   }
 }
@@ -188,25 +194,14 @@ TEST_F(CudaTraining, T5FollowsTheCpusCurveHoweverMuchIsRecomputed) {
       options.model.relative_distance = 5;
       options.batch.micro = 2;
       options.batch.accumulation = 2;
-      const auto gpu = make_cuda_ops(0);
-      const auto cpu = make_cpu_ops(2);
-      const Trained there = trained_on_random_tokens(*gpu, options, 8);
-      const Trained here = trained_on_random_tokens(*cpu, options, 8);
-      for (std::size_t i = 0; i < here.losses.size(); ++i) {
-        EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3)
-            << name(family) << ", dropout " << dropout << ", step " << i + 1;
-      }
-      for (const RecomputeChoice recompute : kModes) {
-        options.recompute = recompute;
-        EXPECT_EQ(trained_on_random_tokens(*gpu, options, 8), there)
-            << name(family) << ", dropout " << dropout << ", " << name(recompute);
-      }
+      SCOPED_TRACE(std::string(name(family)) + ", dropout " + std::to_string(dropout));
+      expect_cpus_curve(options, trained_on_random_tokens);
     }
   }
 }
 
 // In sequences that are short for it, and in longer ones.
-TEST_F(CudaTraining, LongRopeFollowsTheCpusCurve) {
+TEST_F(CudaTraining, LongRopeFollowsTheCpusCurveHoweverMuchIsRecomputed) {
   for (const int original : {4, 8}) {
     TrainOptions options = tiny_options();
     options.model.family = ModelFamily::kPhi3;
@@ -215,14 +210,8 @@ TEST_F(CudaTraining, LongRopeFollowsTheCpusCurve) {
     options.model.rope_short_factors = {1, 1.5, 2, 2.5};
     options.model.rope_long_factors = {2, 3, 5, 8};
     options.model.rope_attention_factor = 1.2;
-    const auto gpu = make_cuda_ops(0);
-    const auto cpu = make_cpu_ops(2);
-    const Trained there = trained(*gpu, options, 8);
-    const Trained here = trained(*cpu, options, 8);
-    for (std::size_t i = 0; i < here.losses.size(); ++i) {
-      EXPECT_NEAR(there.losses[i], here.losses[i], 1e-3) << original << ", step " << i + 1;
-    }
-    EXPECT_EQ(trained(*gpu, options, 8), there) << original;
+    SCOPED_TRACE(original);
+    expect_cpus_curve(options, trained);
   }
 }
 
